@@ -1,0 +1,205 @@
+package config
+
+// kind is how a key's value is written and stored.
+type kind int
+
+const (
+	kindText     kind = iota // string
+	kindChoice               // string, one of choices
+	kindInt                  // integer
+	kindBool                 // true or false
+	kindBytes                // "64KiB" or an integer
+	kindDuration             // "10s"
+	kindList                 // list of strings
+)
+
+// key declares one configuration key. It is the only place where its default,
+// unit and bounds are written.
+type key struct {
+	name string // inside its table; a dot for an inline table, "retention.max_age"
+	kind kind
+	def  string // the default as the value is written; empty: none
+	// computed says in words what stands in for an absent default.
+	computed string
+	// example is a value for messages and generated files where there is no default.
+	example  string
+	required bool
+	min, max int64 // of integers, bytes, and nanoseconds
+	// zero says what 0 means where 0 is allowed although it is below min.
+	zero    string
+	choices []string
+	// later are values of the contract that this version refuses as not available.
+	later []string
+	// maxNow is the largest value this version honours, where that is less than max.
+	maxNow int64
+	// absent refuses any value but the default: the key is of a later version.
+	absent bool
+	secret bool // names a file that holds a secret: shown by name, never by content
+	file   bool // the value is the path of a file that must be readable
+	check  func(value string) (what, cure string)
+	doc    string
+}
+
+// table declares one TOML table or array of tables.
+type table struct {
+	name  string
+	array bool
+	doc   string
+	keys  []key
+}
+
+const (
+	kib            = 1 << 10
+	mib            = 1 << 20
+	gib            = 1 << 30
+	tib            = 1 << 40
+	second         = int64(1e9)
+	hour           = 3600 * second
+	topicLevelsMax = 1024
+
+	// segmentBytesMin keeps segments from being smaller than what a loaded
+	// gateway would roll every few milliseconds; segmentBytesMax keeps the tail
+	// that a start verifies short.
+	segmentBytesMin = 16 * kib
+	segmentBytesMax = 64 * mib
+)
+
+// tables are all tables, in the order in which they are written and documented.
+var tables = []table{
+	{name: "hub", doc: "Who this hub is and where its data lives.", keys: hubKeys},
+	{name: "log", doc: "The hub's own log lines, on standard error.", keys: logKeys},
+	{name: "admin", doc: "Where the hub is operated and watched.", keys: adminKeys},
+	{name: "listener", array: true, doc: "An address that devices connect to; repeat the table for several. Without any, the one shown here is used.", keys: listenerKeys},
+	{name: "auth", doc: "Who may do what.", keys: authKeys},
+	{name: "limits", doc: "What clients may make the hub do and hold.", keys: limitKeys},
+	{name: "stream", array: true, doc: "A durable log and the topics it captures; the first that matches takes a message. The stream main with filters [\"#\"] is built in and comes last; a table of that name changes its other keys.", keys: streamKeys},
+	{name: "uplink", array: true, doc: "A replicator from streams to one remote. Each has its own cursor.", keys: uplinkKeys},
+}
+
+var hubKeys = []key{
+	{name: "id", computed: "the host name", example: "edge-1", check: checkHubID,
+		doc: "Names this hub at the remote: in subjects, in the remote stream's name and in every message's headers. 1 to 128 letters, digits, '-', '_' and '.'."},
+	{name: "data_dir", def: "./data", required: true,
+		doc: "The data directory. Relative paths, here and below, are relative to the working directory."},
+}
+
+var logKeys = []key{
+	{name: "level", kind: kindChoice, def: "info", choices: []string{"debug", "info", "warn", "error"},
+		doc: "The least severe level that is written."},
+	{name: "format", kind: kindChoice, def: "text", choices: []string{"text", "json"},
+		doc: "How a line is written."},
+}
+
+var adminKeys = []key{
+	{name: "socket", computed: "hubd.sock in the data directory", example: "./data/hubd.sock", check: checkSocket,
+		doc: "The Unix socket that hubctl uses, at most 107 bytes long. Who may write to it may operate the hub."},
+	{name: "address", def: "127.0.0.1:8090", check: checkAdminAddress,
+		doc: "Serves /metrics, /healthz, /readyz and a page to look at. \"\" turns it off."},
+}
+
+var listenerKeys = []key{
+	{name: "protocol", kind: kindChoice, def: ProtocolMQTT, choices: []string{ProtocolMQTT}, later: []string{"websocket", "native"},
+		doc: "What is spoken on it: MQTT 3.1, 3.1.1 and 5 over TCP."},
+	{name: "address", def: "127.0.0.1:1883", required: true, check: checkAddress,
+		doc: "HOST:PORT. Without a host it listens on every address of the machine."},
+	{name: "allow_anonymous", kind: kindBool, computed: "true on a loopback address, false elsewhere", example: "true",
+		doc: "Lets clients in without a user. On a network say true only where everyone on it may read and write everything."},
+	{name: "tls.cert_file", absent: true, doc: "The server's certificate, PEM."},
+	{name: "tls.key_file", absent: true, secret: true, doc: "The key of cert_file, PEM."},
+	{name: "tls.client_ca_file", absent: true, doc: "Whose client certificates are accepted, PEM."},
+	{name: "tls.require_client_cert", kind: kindBool, def: "false", absent: true, doc: "Refuses clients without a certificate."},
+}
+
+var authKeys = []key{
+	{name: "users_file", absent: true, doc: "Users and their password hashes."},
+	{name: "acl_file", absent: true, doc: "Which user may publish and subscribe to what."},
+}
+
+var limitKeys = []key{
+	{name: "max_packet_bytes", kind: kindBytes, def: "1MiB", min: kib, max: 256*mib - 1,
+		doc: "The largest MQTT packet accepted; told to MQTT 5 clients."},
+	{name: "max_connections", kind: kindInt, def: "0", min: 1, max: 10_000_000, zero: "what the open file limit allows",
+		doc: "Connections beyond it are refused and counted."},
+	{name: "receive_maximum", kind: kindInt, def: "1024", min: 1, max: 65535,
+		doc: "QoS 1 and 2 messages a client may have unacknowledged; also the window towards a client, unless its own is smaller."},
+	{name: "session_expiry_max", kind: kindDuration, def: "168h", max: 0xfffffffe * second,
+		doc: "How long a disconnected session is kept at most. \"0s\" keeps none."},
+	{name: "memory", kind: kindBytes, min: 32 * mib, max: 16 * tib, zero: "no limit", example: "256MiB",
+		doc: "Soft limit of the whole process: near it the garbage collector works harder. \"\" sets none."},
+	{name: "outbound_bytes_per_client", kind: kindBytes, def: "1MiB", min: 16 * kib, max: gib,
+		doc: "Bytes that wait for one slow connection. Beyond it QoS 0 is dropped and counted, QoS 1 and 2 stay in the log."},
+	{name: "outbound_bytes", kind: kindBytes, def: "64MiB", min: mib, max: tib,
+		doc: "The same for all connections together."},
+	{name: "inbound_bytes", kind: kindBytes, def: "64MiB", min: mib, max: tib,
+		doc: "Bytes received and not yet written to the log, all streams together. Beyond it publishers are slowed down."},
+	{name: "catchup_bytes", kind: kindBytes, def: "16MiB", min: mib, max: 64 * gib,
+		doc: "Bytes read from disk at one time for clients that catch up, all together."},
+	{name: "connect_timeout", kind: kindDuration, def: "10s", min: second / 10, max: hour,
+		doc: "A connection that has not sent a whole CONNECT by then is closed."},
+	{name: "keep_alive_max", kind: kindDuration, def: "0s", min: second, max: 65535 * second, zero: "what the client asks for",
+		doc: "The longest keep-alive; a longer or absent one is shortened to it, and MQTT 5 clients are told."},
+	{name: "topic_levels_max", kind: kindInt, def: "128", min: 1, max: topicLevelsMax,
+		doc: "Levels of a topic or filter."},
+	{name: "subscriptions_per_client", kind: kindInt, def: "1000", min: 1, max: 1_000_000,
+		doc: "Filters one session may hold."},
+	{name: "loops", kind: kindInt, def: "0", min: 1, max: 1024, zero: "one per core",
+		doc: "Event loops that serve the connections."},
+}
+
+var streamKeys = []key{
+	{name: "name", required: true, example: "telemetry", check: checkName,
+		doc: "1 to 64 letters, digits, '-' and '_'. Its directory under the data directory has this name."},
+	{name: "filters", kind: kindList, required: true, example: "devices/+/telemetry", check: checkFilter,
+		doc: "MQTT topic filters. Topics that begin with '$' are captured only by a filter that names them."},
+	{name: "partitions", kind: kindInt, def: "4", min: 1, max: 1024,
+		doc: "Order holds inside a partition. May not change once the stream has data."},
+	{name: "partition_by", def: PartitionByTopic, required: true, check: checkPartitionBy,
+		doc: "What chooses the partition: \"topic\", \"client\" (the publisher's client id), or \"level:N\" (the topic's Nth level, from 1)."},
+	{name: "durability", kind: kindChoice, def: DurabilityWritten, choices: []string{DurabilityWritten, DurabilitySynced}, later: []string{"memory", "uplinked"},
+		doc: "When a message is acknowledged: \"written\" survives kill -9, \"synced\" survives a power cut."},
+	{name: "compression", kind: kindChoice, def: "none", choices: []string{"none"}, later: []string{"zstd", "lz4", "snappy", "gzip"},
+		doc: "Of the record batches on disk."},
+	{name: "lanes", kind: kindInt, def: "1", min: 1, max: 10, maxNow: 1,
+		doc: "Priority classes, each a log of its own."},
+	{name: "retention.max_age", kind: kindDuration, def: "168h", min: second, max: 100 * 365 * 24 * hour, zero: "no limit by age",
+		doc: "Segments whose newest record is older are deleted."},
+	{name: "retention.max_bytes", kind: kindBytes, def: "1GiB", min: 32 * kib, max: 1024 * tib,
+		doc: "The hard limit of the whole stream on disk."},
+	{name: "retention.full", kind: kindChoice, def: FullDropOldest, choices: []string{FullDropOldest, FullRejectNew},
+		doc: "What happens at max_bytes: the oldest segments are dropped and counted, or new messages are refused."},
+	{name: "dedup.by", kind: kindChoice, def: "none", choices: []string{"none"}, later: []string{"message-id", "content"},
+		doc: "What tells that a message has been seen before."},
+	{name: "dedup.window", kind: kindDuration, def: "10m", min: second, max: 365 * 24 * hour,
+		doc: "For how long a message is remembered."},
+	{name: "segment_bytes", kind: kindBytes, computed: "a quarter of a partition's share of max_bytes, from 16KiB to 64MiB", example: "64MiB",
+		min: segmentBytesMin, max: gib,
+		doc: "Size at which a segment file is closed and the next begun. Two per partition must fit into max_bytes."},
+}
+
+var uplinkKeys = []key{
+	{name: "name", required: true, example: "cloud", check: checkName,
+		doc: "1 to 64 letters, digits, '-' and '_'."},
+	{name: "kind", kind: kindChoice, def: KindJetStream, choices: []string{KindJetStream}, later: []string{"kafka", "mqtt"},
+		doc: "What the remote is."},
+	{name: "url", required: true, example: "nats://127.0.0.1:4222", check: checkURL,
+		doc: "Where the remote is; several servers of one cluster separated by commas. nats:// or tls://. No password in it: use user and password_file."},
+	{name: "streams", kind: kindList, computed: "every stream", example: "telemetry", check: checkName,
+		doc: "The streams it forwards."},
+	{name: "subject", def: "edge.{hub}.{topic}", required: true, check: checkSubject,
+		doc: "The subject a message gets at the remote. {hub} and {stream} stand for those names, {topic} for the topic's levels; it must be last."},
+	{name: "remote_stream", def: "EDGE-{hub}", required: true, check: checkRemoteStream,
+		doc: "The remote stream. Only this hub may write to it: the order and the count of messages rest on that."},
+	{name: "create", kind: kindBool, def: "true", doc: "Creates the remote stream when it is missing."},
+	{name: "hold", kind: kindBool, def: "true", doc: "Retention by age waits for this uplink. retention.max_bytes does not."},
+	{name: "remote_grace", kind: kindDuration, def: "5m", max: 30 * 24 * hour,
+		doc: "How long acknowledged data is kept here as well, for a remote that loses power."},
+	{name: "rate.messages_per_s", kind: kindInt, def: "0", min: 1, max: 100_000_000, zero: "no limit", doc: "Messages sent per second at most."},
+	{name: "rate.bytes_per_s", kind: kindBytes, def: "0", min: kib, max: tib, zero: "no limit", doc: "Bytes sent per second at most."},
+	{name: "credentials_file", secret: true, file: true, example: "cloud.creds", doc: "NATS credentials (JWT and seed)."},
+	{name: "user", example: "edge", doc: "User name at the remote; needs password_file."},
+	{name: "password_file", secret: true, file: true, example: "cloud.password", doc: "File whose first line is the password of user."},
+	{name: "tls.ca_file", file: true, example: "ca.pem", doc: "Whose certificates the remote may show, PEM; without it, the machine's."},
+	{name: "tls.cert_file", file: true, example: "edge.pem", doc: "The certificate this hub shows, PEM; needs key_file."},
+	{name: "tls.key_file", secret: true, file: true, example: "edge.key", doc: "The key of cert_file, PEM."},
+	{name: "tls.server_name", example: "nats.example.com", doc: "The name the remote's certificate must have, where it differs from the url."},
+}
