@@ -284,7 +284,7 @@ func (ch *checker) listeners(c *Config) {
 		path, name := element("listener", i), label("listener", "", i)
 		if !l.AllowAnonymous {
 			ch.fail(path+".allow_anonymous", name+".allow_anonymous",
-				fmt.Sprintf("%s would refuse every client: only anonymous ones can be let in, users and certificates are for a later version", l.Address),
+				l.Address+" would refuse every client: users and certificates are for a later version",
 				"write allow_anonymous = true where everyone on that network may read and write everything, or a loopback address")
 		}
 		for _, other := range c.Listeners[:i] {

@@ -55,6 +55,8 @@ type Config struct {
 
 	// File is where it was read from, empty for the built-in configuration.
 	File string `toml:"-"`
+
+	given map[string]bool // keys that the file has, as Show names them
 }
 
 // Hub says who this hub is and where its data lives.
@@ -284,6 +286,10 @@ func ParseDuration(s string) (Duration, bool) {
 
 // FormatDuration writes a duration as ParseDuration reads it, without zero parts.
 func FormatDuration(d Duration) string {
+	const day = 24 * time.Hour
+	if d >= 365*day && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")

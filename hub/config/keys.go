@@ -122,7 +122,7 @@ var limitKeys = []key{
 		doc: "Connections beyond it are refused and counted."},
 	{name: "receive_maximum", kind: kindInt, def: "1024", min: 1, max: 65535,
 		doc: "QoS 1 and 2 messages a client may have unacknowledged; also the window towards a client, unless its own is smaller."},
-	{name: "session_expiry_max", kind: kindDuration, def: "168h", max: 0xfffffffe * second,
+	{name: "session_expiry_max", kind: kindDuration, def: "168h", max: 49710 * 24 * hour,
 		doc: "How long a disconnected session is kept at most. \"0s\" keeps none."},
 	{name: "memory", kind: kindBytes, min: 32 * mib, max: 16 * tib, zero: "no limit", example: "256MiB",
 		doc: "Soft limit of the whole process: near it the garbage collector works harder. \"\" sets none."},

@@ -50,6 +50,8 @@ func readFile(path string) (string, error) {
 		return "", err
 	case info.IsDir():
 		return "", errors.New("is a directory")
+	case !info.Mode().IsRegular():
+		return "", errors.New("is not a regular file")
 	case info.Size() > fileBytesMax:
 		return "", fmt.Errorf("is larger than %s", Bytes(fileBytesMax))
 	}
@@ -69,7 +71,8 @@ func parse(file, text string) (*Config, error) {
 	r := &reader{file: file, lines: locate(text), given: map[string]bool{}}
 	r.read(doc, c)
 	if len(r.problems) == 0 {
-		c.resolve(r.given)
+		c.given = r.given
+		c.resolve()
 		r.problems = c.problems(r.lines)
 	}
 	if len(r.problems) == 0 {
@@ -81,12 +84,12 @@ func parse(file, text string) (*Config, error) {
 }
 
 func syntaxProblem(file string, err error) Problem {
-	p := Problem{File: file, What: strings.ReplaceAll(strings.TrimPrefix(err.Error(), "toml: "), "\n", " "), Cure: "mend the TOML syntax there"}
+	p := Problem{File: file, What: err.Error(), Cure: "mend the TOML syntax there"}
 	var at toml.ParseError
 	if errors.As(err, &at) {
-		p.Line = at.Position.Line
-		p.What = strings.ReplaceAll(at.Message, "\n", " ")
+		p.Line, p.What = at.Position.Line, at.Message
 	}
+	p.What = "not TOML: " + strings.TrimSuffix(strings.Join(strings.Fields(p.What), " "), ".")
 	return p
 }
 
@@ -106,7 +109,7 @@ func NewUplink(name, url string, streams ...string) Uplink {
 }
 
 // resolve fills in the defaults that depend on other keys or on the machine.
-func (c *Config) resolve(given map[string]bool) {
+func (c *Config) resolve() {
 	if c.Hub.ID == "" {
 		c.Hub.ID = hostID()
 	}
@@ -118,7 +121,7 @@ func (c *Config) resolve(given map[string]bool) {
 		c.Listeners = []Listener{l}
 	}
 	for i := range c.Listeners {
-		if !given[element("listener", i)+".allow_anonymous"] {
+		if !c.given[label("listener", "", i)+".allow_anonymous"] {
 			c.Listeners[i].AllowAnonymous = isLoopback(c.Listeners[i].Address)
 		}
 	}
@@ -188,7 +191,7 @@ func isLoopback(address string) bool {
 type reader struct {
 	file     string
 	lines    lines
-	given    map[string]bool // paths of the keys that the file has
+	given    map[string]bool // labels of the keys that the file has
 	problems Problems
 }
 
@@ -255,7 +258,7 @@ func (r *reader) table(t *table, inside, path, label string, m map[string]any, d
 		full, value := inside+name, m[name]
 		keyPath, keyLabel := path+"."+name, label+"."+name
 		if k := t.key(full); k != nil {
-			r.given[keyPath] = true
+			r.given[keyLabel] = true
 			if what, cure := k.set(field(dst, full), value); what != "" {
 				r.fail(keyPath, keyLabel, what, cure)
 			}

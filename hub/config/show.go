@@ -4,7 +4,7 @@ package config
 type Setting struct {
 	Key     string // "stream.telemetry.lanes"
 	Value   string // as it would stand in the file
-	Default bool   // nothing else was asked for
+	Default bool   // not set in the file
 }
 
 // Show returns every effective value in the order of the documentation. Secrets
@@ -12,7 +12,7 @@ type Setting struct {
 func (c *Config) Show() []Setting {
 	var all []Setting
 	c.each(func(e entry) {
-		all = append(all, Setting{Key: e.label, Value: e.key.text(e.value), Default: e.key.isDefault(e.value)})
+		all = append(all, Setting{Key: e.label, Value: e.key.text(e.value), Default: !c.given[e.label]})
 	})
 	return all
 }

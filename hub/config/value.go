@@ -191,16 +191,3 @@ func (k *key) text(v reflect.Value) string {
 		return strconv.Quote(v.String())
 	}
 }
-
-// isDefault tells whether a value is the declared default. Computed defaults
-// are not: they are worth seeing.
-func (k *key) isDefault(v reflect.Value) bool {
-	if k.computed != "" {
-		return false
-	}
-	def := reflect.New(v.Type()).Elem()
-	if k.def != "" {
-		k.setText(def, k.def)
-	}
-	return k.text(def) == k.text(v)
-}
