@@ -1,5 +1,7 @@
 package message
 
+import "slices"
+
 // Pair is one user property. Name and Value alias the bytes that they were decoded from.
 type Pair struct {
 	Name, Value []byte
@@ -31,4 +33,19 @@ func (p *Props) Reset() {
 		user = nil
 	}
 	*p = Props{User: user}
+}
+
+// Clone returns a copy of p that shares nothing with p's source.
+func (p *Props) Clone() Props {
+	c := Props{
+		UTF8:          p.UTF8,
+		ContentType:   slices.Clone(p.ContentType),
+		ResponseTopic: slices.Clone(p.ResponseTopic),
+		Correlation:   slices.Clone(p.Correlation),
+		User:          slices.Clone(p.User),
+	}
+	for i := range c.User {
+		c.User[i] = Pair{slices.Clone(c.User[i].Name), slices.Clone(c.User[i].Value)}
+	}
+	return c
 }
