@@ -255,17 +255,23 @@ func checkURL(s string) (what, cure string) {
 
 func checkSubject(s string) (what, cure string) {
 	const example = `write a subject such as "edge.{hub}.{topic}"`
-	tokens := strings.Split(s, ".")
-	if last := tokens[len(tokens)-1]; last != "{topic}" {
+	before, ok := strings.CutSuffix(s, "{topic}")
+	if !ok || before != "" && !strings.HasSuffix(before, ".") {
 		return quote(s) + " does not end with {topic}", example
 	}
-	for i, token := range tokens {
-		rest := strings.NewReplacer("{hub}", "x", "{stream}", "x").Replace(token)
-		if i == len(tokens)-1 {
-			continue
+	if before == "" {
+		return "", ""
+	}
+	for i, token := range strings.Split(strings.TrimSuffix(before, "."), ".") {
+		bare := strings.ReplaceAll(token, "{hub}", "x")
+		if token == "{stream}" {
+			bare = "x"
 		}
-		if rest == "" || strings.ContainsAny(rest, " \t*>{}") {
-			return "part " + quote(token) + " of it is not a subject token", example
+		if bare == "" || strings.ContainsAny(bare, " \t*>{}") {
+			return "part " + quote(token) + " of it is not a subject token, {hub} or {stream}", example
+		}
+		if i == 0 && (strings.HasPrefix(bare, "$") || strings.HasPrefix(bare, "_INBOX")) {
+			return "subjects that begin with " + quote(token) + " are the server's own", example
 		}
 	}
 	return "", ""

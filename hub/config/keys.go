@@ -186,7 +186,7 @@ var uplinkKeys = []key{
 	{name: "streams", kind: kindList, computed: "every stream", example: "telemetry", check: checkName,
 		doc: "The streams it forwards."},
 	{name: "subject", def: "edge.{hub}.{topic}", required: true, check: checkSubject,
-		doc: "The subject a message gets at the remote. {hub} and {stream} stand for those names, {topic} for the topic's levels; it must be last."},
+		doc: "The subject a message gets at the remote. {hub} stands for the hub id, {stream}, a part of its own, for the stream, {topic}, the last part, for the topic's levels."},
 	{name: "remote_stream", def: "EDGE-{hub}", required: true, check: checkRemoteStream,
 		doc: "The remote stream. Only this hub may write to it: the order and the count of messages rest on that."},
 	{name: "create", kind: kindBool, def: "true", doc: "Creates the remote stream when it is missing."},
