@@ -18,7 +18,7 @@ CC_FOUND := $(shell command -v $${CC:-gcc} 2>/dev/null)
 GOTEST   := CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GO) test $(if $(CC_FOUND),-race) -shuffle=on
 
 # Fetched and built on first use, pinned here and not in go.mod.
-GOLANGCI := CGO_ENABLED=0 GOFLAGS= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOLANGCI := CGO_ENABLED=0 $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: help
 help: ## list the targets
@@ -40,12 +40,12 @@ demo: ## a hub, 200 devices and a central server, through an outage and a kill
 .PHONY: test
 test: ## vet, import table and all tests that fit 15 minutes: what CI runs
 	$(GO) vet ./...
-	$(GOTEST) -short -timeout 14m ./...
+	$(GOTEST) -timeout 14m ./...
 
 .PHONY: test-full
-test-full: ## all tests at full length
+test-full: ## all tests, the black-box suites at full length
 	$(GO) vet ./...
-	$(GOTEST) -timeout 90m ./...
+	HUB_TEST_FULL=1 $(GOTEST) -timeout 90m ./...
 
 .PHONY: lint
 lint: ## golangci-lint, a pinned version
@@ -72,15 +72,15 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 
 .PHONY: crash
 crash: ## kill -9 under load, restart, compare; prints what was checked
-	$(GO) test -run Crash -count=1 -timeout 30m -v ./test/crash/...
+	HUB_TEST_FULL=1 $(GO) test -count=1 -timeout 30m -v ./test/crash/...
 
 .PHONY: bench
 bench: ## Go benchmarks; BENCH=REGEXP chooses
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
 .PHONY: e2e
-e2e: ## the black-box suites against freshly built binaries
-	$(GO) test -count=1 -timeout 60m ./test/...
+e2e: ## the black-box suites of test/ against freshly built binaries
+	$(GO) test -count=1 -timeout 60m -v ./test/...
 
 .PHONY: clean
 clean: ## remove what was built

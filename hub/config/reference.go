@@ -64,6 +64,7 @@ func (k *key) note() string {
 		note = " " + upper(quoteAll(k.choices)) + "."
 	case kindInt, kindBytes, kindDuration:
 		note = " " + upper(k.limits()) + "."
+	default: // the sample in the file shows the rest
 	}
 	if k.computed != "" {
 		note += " Default: " + k.computed + "."
