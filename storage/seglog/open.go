@@ -1,0 +1,450 @@
+package seglog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"edgehub/internal/vfs"
+)
+
+// Recovery tells what Open found and did.
+type Recovery struct {
+	Segments    int           // segments in use
+	TornBytes   int64         // bytes cut off the end: a write that a crash interrupted
+	Torn        Damage        // where they were and what was wrong with them; offsets from From on are used again
+	Damaged     []Damage      // damaged stretches met; the offsets in them are lost
+	Quarantined []Quarantined // files moved away
+	Scanned     int64         // bytes proven: independent of the size of the log
+}
+
+// Quarantined is a file that was moved out of the log because it cannot be used.
+type Quarantined struct {
+	Name   string // in the log's directory
+	Path   string // where it is now; its reason is beside it in Path + ".reason"
+	Reason string
+}
+
+// Reasons for quarantine, as they are told.
+const (
+	reasonForeign    = "not a file of this log"
+	reasonContent    = "no batch of this log in it"
+	reasonZero       = "filled with zeros"
+	reasonEmpty      = "too short for a batch and not the last segment"
+	reasonSuperseded = "superseded by a segment of a higher generation"
+	reasonLeftover   = "left over from an interrupted rewrite"
+)
+
+// Open opens the log in a directory, creating that when it is missing. It proves the end of the log, from the last
+// stored index entry on, cuts off what a crash left of an unfinished write, and moves what it cannot use to the
+// quarantine directory; it deletes no record. What it found, it has made durable: Synced equals Next.
+func Open(o Options) (*Log, Recovery, error) {
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = SegmentBytesDefault
+	}
+	if o.IndexBytes <= 0 {
+		o.IndexBytes = IndexBytesDefault
+	}
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	if o.QuarantineDir == "" {
+		o.QuarantineDir = filepath.Join(o.Dir, "quarantine")
+	}
+	l := &Log{o: o}
+	l.view.Store(&view{})
+	r := opening{l: l}
+	if err := r.run(); err != nil {
+		r.abandon()
+		return nil, r.rec, fmt.Errorf("seglog: open %s: %w", o.Name, err)
+	}
+	r.rec.Damaged = l.damage.list()
+	return l, r.rec, nil
+}
+
+// opening is the work of Open.
+type opening struct {
+	l     *Log
+	rec   Recovery
+	segs  []*segment
+	floor int64 // offsets below were handed out, even if no record proves it
+	moved bool  // files were moved: the directories need a sync
+}
+
+func (r *opening) run() error {
+	l := r.l
+	if err := l.o.FS.MkdirAll(l.o.Dir); err != nil {
+		return err
+	}
+	if err := r.list(); err != nil {
+		return err
+	}
+	if err := r.dropUnusable(); err != nil {
+		return err
+	}
+	if err := r.recoverEnd(); err != nil {
+		return err
+	}
+	if err := r.activate(); err != nil {
+		return err
+	}
+	if r.moved {
+		if err := l.o.FS.SyncDir(l.o.QuarantineDir); err != nil {
+			return err
+		}
+	}
+	// What a killed process wrote may still be on its way to the disk.
+	if err := r.syncEnd(); err != nil {
+		return err
+	}
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		return err
+	}
+	l.dirDirty = false
+	l.synced.Store(l.next.Load())
+	r.rec.Segments = len(r.segs)
+	return nil
+}
+
+// abandon gives back what an Open that failed holds.
+func (r *opening) abandon() {
+	r.l.park()
+	for _, s := range r.segs {
+		openFiles.drop(s)
+	}
+}
+
+// list reads the directory into segments by base and generation, and moves away what is not one.
+func (r *opening) list() error {
+	o := &r.l.o
+	entries, err := o.FS.ReadDir(o.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		base, gen, ok := parseSegmentName(name)
+		switch {
+		case filepath.Join(o.Dir, name) == o.QuarantineDir:
+		case name == preparedName || name == rewriteName:
+			if err := r.leftover(name); err != nil {
+				return err
+			}
+		case !ok || !e.Type().IsRegular():
+			if err := r.quarantine(name, reasonForeign); err != nil {
+				return err
+			}
+		default:
+			info, err := o.FS.Stat(filepath.Join(o.Dir, name))
+			if err != nil {
+				return err
+			}
+			s := newSegment(o, base, gen)
+			s.length.Store(info.Size())
+			r.segs = append(r.segs, s)
+		}
+	}
+	slices.SortFunc(r.segs, func(a, b *segment) int {
+		return cmp.Or(cmp.Compare(a.base, b.base), cmp.Compare(b.gen, a.gen))
+	})
+	return nil
+}
+
+// leftover deals with a file that was not a segment yet: removed when empty, else kept for whoever wants to look.
+func (r *opening) leftover(name string) error {
+	path := filepath.Join(r.l.o.Dir, name)
+	info, err := r.l.o.FS.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Size() == 0 {
+		return r.l.o.FS.Remove(path)
+	}
+	return r.quarantine(name, reasonLeftover)
+}
+
+// dropUnusable takes out superseded and empty segments and tells the others where they end.
+func (r *opening) dropUnusable() error {
+	keep, err := r.sift(r.superseded(), reasonSuperseded)
+	if err != nil {
+		return err
+	}
+	r.segs = keep
+	short := make(map[*segment]bool)
+	for _, s := range keep[:max(0, len(keep)-1)] {
+		short[s] = s.length.Load() < headerSize
+	}
+	if r.segs, err = r.sift(short, reasonEmpty); err != nil {
+		return err
+	}
+	for i, s := range r.segs {
+		r.l.gen = max(r.l.gen, s.gen)
+		if i < len(r.segs)-1 {
+			s.sealed.Store(true)
+			s.end.Store(r.segs[i+1].base)
+		}
+	}
+	return nil
+}
+
+// sift returns the segments without the bad ones, which go to quarantine.
+func (r *opening) sift(bad map[*segment]bool, reason string) ([]*segment, error) {
+	keep := make([]*segment, 0, len(r.segs))
+	for _, s := range r.segs {
+		if !bad[s] {
+			keep = append(keep, s)
+		} else if err := r.quarantine(s.name, reason); err != nil {
+			return nil, err
+		}
+	}
+	return keep, nil
+}
+
+// superseded returns the segments that a rewrite made void: those of a lower generation at or after the base of one
+// that was rewritten, which holds all that was worth keeping of them. A file that only has the name of a rewritten
+// segment, without a batch to prove it, makes nothing void that has content.
+func (r *opening) superseded() map[*segment]bool {
+	void := make(map[*segment]bool)
+	var proven, any uint32     // highest generation so far: of a proven segment, and of any
+	for _, s := range r.segs { // by base, and higher generations first
+		if s.gen < proven || s.gen < any && s.length.Load() == 0 {
+			void[s] = true
+			continue
+		}
+		any = max(any, s.gen)
+		if s.gen > proven {
+			if _, ok := r.l.firstTime(s); ok {
+				proven = s.gen
+			}
+		}
+	}
+	return void
+}
+
+// recoverEnd finds the end of the log: in the last segment that has a batch.
+func (r *opening) recoverEnd() error {
+	for len(r.segs) > 0 {
+		s := r.segs[len(r.segs)-1]
+		s.sealed.Store(false)
+		reason, err := r.recoverTail(s)
+		if err != nil {
+			return err
+		}
+		if reason == "" {
+			break
+		}
+		if reason == reasonZero {
+			r.floor = max(r.floor, s.base) // our own name, and zeros are what a power cut makes of a new file
+		}
+		openFiles.drop(s)
+		if err := r.quarantine(s.name, reason); err != nil {
+			return err
+		}
+		r.segs = r.segs[:len(r.segs)-1]
+	}
+	// An empty last segment proves nothing about the one before it, whose end may be torn as well. That one stays
+	// sealed: what it lacks is told, not cut.
+	if n := len(r.segs); n > 1 && r.segs[n-1].length.Load() == 0 {
+		return r.proveSealed(r.segs[n-2])
+	}
+	return nil
+}
+
+// recoverTail proves the last segment from its last stored index entry on and cuts off a torn end. It returns a
+// reason when the segment has no batch and is not just empty or torn in its first.
+func (r *opening) recoverTail(s *segment) (reason string, err error) {
+	f, err := s.acquire()
+	if err != nil {
+		return "", err
+	}
+	defer s.release()
+	size, err := f.Size()
+	if err != nil {
+		return "", err
+	}
+	s.length.Store(size)
+	sc := r.startScan(s, f)
+	defer sc.close()
+	sc.tail = true
+	start := sc.pos
+	ms := s.maxMs.Load()
+	for sc.next() {
+		s.index.add(IndexEntry{Offset: sc.header.base, Position: sc.at, MaxTimeMs: ms})
+		ms = max(ms, sc.header.maxMs)
+	}
+	r.rec.Scanned += size - start
+	if sc.pos == 0 && size > 0 {
+		if reason, err := r.classify(s, f, size); reason != "" || err != nil {
+			return reason, err
+		}
+	}
+	if sc.pos < size {
+		if err := f.Truncate(sc.pos); err != nil {
+			return "", fmt.Errorf("cut torn tail of %s: %w", s.name, err)
+		}
+		r.rec.TornBytes += size - sc.pos
+		r.rec.Torn = Damage{Segment: s.name, Position: sc.pos, Bytes: size - sc.pos, From: sc.expect, To: sc.expect, Err: sc.torn}
+	}
+	s.length.Store(sc.pos)
+	s.end.Store(sc.expect)
+	s.maxMs.Store(ms)
+	return "", nil
+}
+
+// startScan begins to prove a segment at its last stored index entry, if that points to a batch, else at its start.
+// The index and the highest timestamp before that place are set.
+func (r *opening) startScan(s *segment, f vfs.File) *scan {
+	l := r.l
+	s.index.reset(l.o.IndexBytes)
+	e := l.loadIndex(s)
+	if n := len(e); n > 0 && e[n-1].Position == s.length.Load() {
+		e = e[:n-1] // the end of what was a sealed segment
+	}
+	sc := newScan(s, f, 0, s.base, maxOffset)
+	sc.bad = l.damage.add
+	if n := len(e); n > 0 {
+		last := e[n-1]
+		if h, _, err := sc.check(last.Position); err == nil && h.base == last.Offset {
+			s.index.load(e, l.o.IndexBytes)
+			s.maxMs.Store(last.MaxTimeMs)
+			sc.pos, sc.expect = last.Position, last.Offset
+		}
+	}
+	return sc
+}
+
+// maxOffset is beyond any offset.
+const maxOffset = 1<<63 - 1
+
+// classify tells what a segment without a batch is: "" for a first write that was interrupted.
+func (r *opening) classify(s *segment, f vfs.File, size int64) (reason string, err error) {
+	var b [4096]byte
+	for pos := int64(0); pos < size; pos += int64(len(b)) {
+		n := int(min(int64(len(b)), size-pos))
+		if _, err := f.ReadAt(b[:n], pos); err != nil {
+			return "", err
+		}
+		if pos == 0 {
+			if h, err := checkHeader(b[:n], s.salt, 0); h.size > 0 || errors.Is(err, ErrTruncated) && !allZero(b[:n]) {
+				return "", nil
+			}
+		}
+		if !allZero(b[:n]) {
+			return reasonContent, nil
+		}
+	}
+	return reasonZero, nil
+}
+
+func allZero(b []byte) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// proveSealed tells what is wrong with the end of a sealed segment.
+func (r *opening) proveSealed(s *segment) error {
+	f, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer s.release()
+	sc := r.startScan(s, f)
+	defer sc.close()
+	start := sc.pos
+	sc.stop = s.end.Load()
+	ms := s.maxMs.Load()
+	for sc.next() {
+		s.index.add(IndexEntry{Offset: sc.header.base, Position: sc.at, MaxTimeMs: ms})
+		ms = max(ms, sc.header.maxMs)
+	}
+	s.useIndex(s.ended(s.index.snapshot(), ms))
+	r.rec.Scanned += s.length.Load() - start
+	return nil
+}
+
+// activate makes the last segment the active one and publishes the view.
+func (r *opening) activate() error {
+	l := r.l
+	next := r.floor
+	if n := len(r.segs); n > 0 {
+		s := r.segs[n-1]
+		next = max(next, s.end.Load())
+		l.active = s
+		for _, x := range r.segs[max(0, n-2):] {
+			l.lastMs.Store(max(l.lastMs.Load(), x.maxMs.Load()))
+		}
+	}
+	l.next.Store(next)
+	l.view.Store(&view{segs: r.segs})
+	if l.active == nil && next == 0 || l.active != nil && l.active.end.Load() == next {
+		return nil
+	}
+	// The floor is above the last record: a new segment says so to the starts to come.
+	if l.active != nil {
+		l.active.end.Store(next)
+	}
+	if err := l.roll(); err != nil {
+		return err
+	}
+	r.segs = l.view.Load().segs
+	return nil
+}
+
+// syncEndMax bounds the segments that Open syncs.
+const syncEndMax = 64
+
+// syncEnd makes the segments durable that a killed process may not have synced: from the last one back to one with a
+// stored index, which is stored after the sync only.
+func (r *opening) syncEnd() error {
+	for i := len(r.segs) - 1; i >= max(0, len(r.segs)-syncEndMax); i-- {
+		s := r.segs[i]
+		if s.sealed.Load() && r.l.storedIndex(s) != nil {
+			break
+		}
+		if err := syncFiles([]*segment{s}); err != nil {
+			return fmt.Errorf("sync %s: %w", s.name, err)
+		}
+	}
+	for _, s := range r.l.unsynced {
+		s.release()
+	}
+	r.l.unsynced = nil
+	return nil
+}
+
+// quarantine moves a file away and writes the reason beside it.
+func (r *opening) quarantine(name, reason string) error {
+	o := &r.l.o
+	if err := o.FS.MkdirAll(o.QuarantineDir); err != nil {
+		return err
+	}
+	prefix := strings.NewReplacer("/", "_", string(filepath.Separator), "_").Replace(o.Name)
+	target := filepath.Join(o.QuarantineDir, prefix+"_"+name)
+	for i := 1; ; i++ {
+		if _, err := o.FS.Stat(target); errors.Is(err, errNotExist) {
+			break
+		} else if err != nil {
+			return err
+		}
+		target = filepath.Join(o.QuarantineDir, fmt.Sprintf("%s_%s.%d", prefix, name, i))
+	}
+	if err := o.FS.Rename(filepath.Join(o.Dir, name), target); err != nil {
+		return err
+	}
+	r.moved = true
+	r.rec.Quarantined = append(r.rec.Quarantined, Quarantined{Name: name, Path: target, Reason: reason})
+	f, err := o.FS.OpenFile(target+".reason", os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte(o.Name+"/"+name+": "+reason+"\n"), 0)
+	return errors.Join(err, f.Close())
+}
