@@ -43,7 +43,10 @@ func DecodeAck(version, first byte, body []byte) (Ack, error) {
 	if props.err != nil {
 		return Ack{}, props.err
 	}
-	return a, r.end()
+	if err := r.end(); err != nil {
+		return Ack{}, err
+	}
+	return a, nil
 }
 
 // ackCode reports whether the standard has the code for this type of acknowledgement.
