@@ -1,0 +1,149 @@
+package uplink
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"edgehub/storage/seglog"
+)
+
+const (
+	// readBytes is how much of a partition is read, and sent, in one turn.
+	readBytes = 256 << 10
+	// readKept bounds the buffer that is kept after a larger batch.
+	readKept = 1 << 20
+	// readRetry is how long a partition that could not be read is left alone.
+	readRetry = time.Second
+)
+
+// merge turns the partitions into one sequence of records: round robin, one
+// chunk each, so that no partition waits for another's backlog. The order
+// depends on nothing but the positions and what is there. It has one buffer, so
+// its memory does not grow with the number of partitions.
+//
+// Owned by the Replicator's Run goroutine.
+type merge struct {
+	parts   []Partition
+	at      int // partition of the current chunk
+	scanner seglog.Scanner
+	buf     []byte
+	end     int64 // synced offset when the chunk was read
+	current bool  // scanner holds a record that was not taken yet
+	dry     []dry
+	skipped func(lane int, from, to int64)
+	failed  func(err error)
+}
+
+// dry remembers that a partition had nothing to read, so that a damaged tail or
+// a failing disk does not become a busy loop.
+type dry struct {
+	synced int64
+	until  time.Time
+}
+
+func newMerge(parts []Partition) *merge {
+	return &merge{parts: parts, dry: make([]dry, len(parts))}
+}
+
+// reset forgets the current chunk: positions have moved.
+func (m *merge) reset() {
+	m.current = false
+	m.scanner.Reset(nil)
+	clear(m.dry)
+}
+
+// peek returns the next record to send and its lane, reading on when the
+// current chunk is used up. The record is valid until the next call of peek
+// that follows a take.
+func (m *merge) peek(now time.Time, next func(lane int) int64) (int, seglog.Record, bool) {
+	if m.current {
+		return m.at, m.scanner.Record(), true
+	}
+	for {
+		for m.scanner.Next() {
+			rec := m.scanner.Record()
+			if rec.Offset >= m.end {
+				break // appended, but a power cut could still take it back
+			}
+			if rec.Offset >= next(m.at) {
+				m.current = true
+				return m.at, rec, true
+			}
+		}
+		if err := m.scanner.Err(); err != nil {
+			m.fail(m.at, now, err)
+		}
+		if !m.fill(now, next) {
+			return 0, seglog.Record{}, false
+		}
+	}
+}
+
+// take marks the record that peek returned as sent.
+func (m *merge) take() { m.current = false }
+
+// fill reads the next partition, in turn, that has something below its synced
+// offset.
+func (m *merge) fill(now time.Time, next func(lane int) int64) bool {
+	m.scanner.Reset(nil)
+	for range m.parts {
+		m.at++
+		if m.at >= len(m.parts) {
+			m.at = 0
+		}
+		p, from, synced := m.parts[m.at], next(m.at), m.parts[m.at].Synced()
+		if d := &m.dry[m.at]; synced <= from || d.synced == synced || now.Before(d.until) {
+			continue
+		}
+		if m.read(now, p, from, synced) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *merge) read(now time.Time, p Partition, from, synced int64) bool {
+	if cap(m.buf) > readKept {
+		m.buf = nil
+	}
+	buf, err := p.Read(from, readBytes, m.buf[:0])
+	m.buf = buf[:0]
+	switch {
+	case errors.Is(err, seglog.ErrTrimmed):
+		if first := p.First(); first > from {
+			m.skipped(m.at, from, first)
+			return m.read(now, p, first, synced)
+		}
+		m.fail(m.at, now, err)
+		return false
+	case err != nil:
+		m.fail(m.at, now, err)
+		return false
+	case len(buf) == 0:
+		m.dry[m.at].synced = synced
+		return false
+	}
+	m.end = synced
+	m.scanner.Reset(buf)
+	m.scanner.SkipTo(from)
+	return true
+}
+
+// fail leaves a partition alone for a while; the others go on.
+func (m *merge) fail(lane int, now time.Time, err error) {
+	m.dry[lane].until = now.Add(readRetry)
+	m.failed(fmt.Errorf("reading %s: %w", m.parts[lane].Name(), err))
+}
+
+// retryAt returns when a partition that could not be read is due again; zero
+// when there is none.
+func (m *merge) retryAt() time.Time {
+	var t time.Time
+	for i := range m.dry {
+		if u := m.dry[i].until; !u.IsZero() && (t.IsZero() || u.Before(t)) {
+			t = u
+		}
+	}
+	return t
+}

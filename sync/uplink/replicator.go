@@ -1,0 +1,417 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Options configures a Replicator. Zero durations and sizes take the defaults.
+type Options struct {
+	Name     string // of the uplink: the key of its cursors
+	Hub      string // hub id
+	Instance string
+	Source   Source
+	Cursors  Cursors
+	Sink     Sink
+	Create   bool // create the remote stream when it is missing
+	Hold     bool // retention by age waits for this uplink
+
+	RemoteGrace  time.Duration // how long acknowledged records are kept, with Hold
+	MessagesPerS int64         // 0: no limit
+	BytesPerS    int64         // bytes on the wire; 0: no limit
+	Window       Window        // 4096 records, 8 MiB
+	Timing       Timing        // 1 s, 2 min, 10 s
+	SaveEvery    time.Duration // how often moved cursors are saved; 1 s
+	NowMs        func() int64  // the clock of the records' times; default: wall time
+	Logger       *slog.Logger
+}
+
+func (o *Options) defaults() {
+	set := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	set(&o.Timing.BackoffMin, time.Second)
+	set(&o.Timing.BackoffMax, 2*time.Minute)
+	set(&o.Timing.AckTimeout, 10*time.Second)
+	set(&o.SaveEvery, time.Second)
+	if o.Window.Messages <= 0 {
+		o.Window.Messages = 4096
+	}
+	if o.Window.Bytes <= 0 {
+		o.Window.Bytes = 8 << 20
+	}
+	if o.NowMs == nil {
+		o.NowMs = func() int64 { return time.Now().UnixMilli() }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Replicator forwards the partitions of a Source to one remote stream. Run is
+// its only goroutine; the other methods may be called from any.
+type Replicator struct {
+	o     Options
+	parts []Partition
+	index map[string]int // partition name → lane
+	log   *slog.Logger
+	wake  chan struct{} // Pause, Resume
+
+	// Owned by Run.
+	merge    *merge
+	msgRate  bucket
+	byteRate bucket
+	pipe     pipe
+	saved    []int64 // cursors as last saved
+	savedAt  time.Time
+
+	mu sync.Mutex // guards everything below
+	// machine is changed by Run alone, under mu; Run reads it without.
+	machine   *Machine
+	graces    []grace
+	state     savedState
+	paused    bool
+	resume    bool           // the operator resumed since Run last looked
+	accept    map[Cause]bool // what the operator resumed in spite of
+	blocked   *BlockedError
+	connected bool
+	lastErr   string
+	lastErrAt time.Time
+	counters  Counters
+	cancel    context.CancelFunc // ends the session in progress
+
+	ageMu  sync.Mutex // guards ages and ageBuf; taken without mu
+	ages   []age
+	ageBuf []byte
+}
+
+// New loads the cursors, so that Floor is right before Run is called.
+func New(o Options) (*Replicator, error) {
+	o.defaults()
+	r := &Replicator{o: o, parts: o.Source.Partitions(), index: map[string]int{}, wake: make(chan struct{}, 1), accept: map[Cause]bool{}}
+	r.log = o.Logger.With("uplink", o.Name)
+	b, err := o.Cursors.LoadState(o.Name)
+	if err == nil {
+		r.state, err = decodeState(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("uplink %s: loading state: %w", o.Name, err)
+	}
+	r.paused = r.state.Paused
+	now := time.Now()
+	cursors := make([]int64, len(r.parts))
+	r.graces = make([]grace, len(r.parts))
+	for i, p := range r.parts {
+		if err := checkPartition(p.Name()); err != nil {
+			return nil, err
+		}
+		r.index[p.Name()] = i
+		if cursors[i], _, err = o.Cursors.Load(o.Name, p.Name()); err != nil {
+			return nil, fmt.Errorf("uplink %s: loading cursor of %s: %w", o.Name, p.Name(), err)
+		}
+		r.graces[i] = grace{keep: o.RemoteGrace, floor: cursors[i]}
+		if f, ok := r.state.Floors[p.Name()]; ok && f < cursors[i] {
+			r.graces[i].floor = f
+			r.graces[i].note(now, cursors[i])
+		}
+	}
+	r.saved = slices.Clone(cursors)
+	r.machine = NewMachine(o.Timing, o.Window, cursors, rand.Float64)
+	r.merge = newMerge(r.parts)
+	r.merge.skipped, r.merge.failed = r.skipped, r.readFailed
+	r.msgRate, r.byteRate = newBucket(o.MessagesPerS), newBucket(o.BytesPerS)
+	r.pipe.init(r)
+	r.ages = make([]age, len(r.parts))
+	return r, nil
+}
+
+// Run forwards until ctx ends. An unreachable remote, however long, is not an
+// error: Run only returns when it was told to.
+func (r *Replicator) Run(ctx context.Context) error {
+	notify := make(chan struct{}, 1)
+	defer r.o.Source.Notify(notify)()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		now := time.Now()
+		if r.obey(now) {
+			r.session(ctx, notify, timer)
+			continue
+		}
+		arm(timer, now, r.machine.Deadline())
+		select {
+		case <-ctx.Done():
+		case <-r.wake:
+		case <-timer.C:
+		}
+	}
+	return r.save(time.Now())
+}
+
+// arm sets a timer to a deadline; a zero one is far away.
+func arm(t *time.Timer, now, deadline time.Time) {
+	d := time.Hour
+	if !deadline.IsZero() {
+		d = max(0, deadline.Sub(now))
+	}
+	t.Reset(d)
+}
+
+// obey carries out what Pause and Resume asked for and reports whether a probe
+// is due.
+func (r *Replicator) obey(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.paused {
+		r.machine.Pause(now)
+	} else if r.resume || r.machine.State() == Paused {
+		r.machine.Resume(now)
+	}
+	r.resume = false
+	return r.machine.ProbeDue(now)
+}
+
+// session is one connection, from the probe to the doubt that ends it.
+func (r *Replicator) session(ctx context.Context, notify <-chan struct{}, timer *time.Timer) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.mu.Lock()
+	if r.paused {
+		r.mu.Unlock()
+		return
+	}
+	r.cancel = cancel
+	r.counters.Connects++
+	r.mu.Unlock()
+
+	err := r.connection(ctx, notify, timer)
+	now := time.Now()
+	r.mu.Lock()
+	r.cancel, r.connected = nil, false
+	r.end(ctx, now, err)
+	r.mu.Unlock()
+	r.merge.reset()
+	if err := r.save(now); err != nil {
+		r.log.Warn("saving cursors", "err", err)
+	}
+}
+
+// end moves the machine on after a session. The caller holds mu.
+func (r *Replicator) end(ctx context.Context, now time.Time, err error) {
+	if ctx.Err() != nil {
+		// Pause, or the end of Run: nobody's failure.
+		if r.paused {
+			r.machine.Pause(now)
+		} else {
+			r.machine.BecomeProbe(now)
+		}
+		return
+	}
+	r.counters.Failures++
+	var b *BlockedError
+	if errors.As(err, &b) {
+		if r.blocked == nil || r.blocked.Cause != b.Cause {
+			r.log.Error("uplink blocked", "cause", string(b.Cause), "reason", b.Reason, "cure", b.Cure)
+		}
+		r.blocked = b
+		r.fault(now, b.Error())
+		r.machine.BecomeBlocked(now)
+		return
+	}
+	if r.machine.State() != Blocked {
+		r.blocked = nil
+	}
+	was := r.machine.State()
+	r.fault(now, err.Error())
+	r.machine.BecomeBackoff(now)
+	r.log.Warn("uplink lost", "was", was.String(), "err", err, "next_try", r.machine.Deadline().Sub(now).Round(time.Millisecond))
+}
+
+func (r *Replicator) fault(now time.Time, what string) { r.lastErr, r.lastErrAt = what, now }
+
+// connection opens a connection, probes the remote and streams until doubt.
+func (r *Replicator) connection(ctx context.Context, notify <-chan struct{}, timer *time.Timer) error {
+	s, err := r.o.Sink.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	// A write that the network swallows must not delay Pause.
+	defer context.AfterFunc(ctx, s.Close)()
+	r.mu.Lock()
+	r.connected = true
+	r.mu.Unlock()
+	st, err := r.probe(ctx, s)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if err := r.begin(now, s, st); err != nil {
+		return err
+	}
+	return r.stream(ctx, s, notify, timer)
+}
+
+// probe asks the remote where to go on.
+func (r *Replicator) probe(ctx context.Context, s Session) (start, error) {
+	r.mu.Lock()
+	k := known{instance: r.o.Instance, partitions: r.parts, epochAt: r.o.Source.EpochAt, epochs: r.o.Source.EpochStarts, last: r.state.checkpoint(), accept: r.accept}
+	for i := range r.parts {
+		k.cursors = append(k.cursors, r.machine.Acked(i))
+	}
+	k.accept = make(map[Cause]bool, len(r.accept))
+	for c := range r.accept {
+		k.accept[c] = true
+	}
+	r.mu.Unlock()
+	if rem := s.Remote(); !rem.Exists {
+		if k.last.Remote == rem.Name && k.last.Seq > 0 && !k.accept[CauseRecreated] {
+			return start{}, &BlockedError{CauseRecreated, fmt.Sprintf("remote stream %s was deleted", rem.Name),
+				"bring it back, or resume the uplink to create it anew and go on after the last acknowledged record"}
+		}
+		if !r.o.Create {
+			return start{}, fmt.Errorf("remote stream %s does not exist: create it, or set create = true", rem.Name)
+		}
+		if err := s.Create(ctx); err != nil {
+			return start{}, err
+		}
+	}
+	return k.resolve(ctx, s.Remote(), s.Stored)
+}
+
+// begin enters Stream where the probe said.
+func (r *Replicator) begin(now time.Time, s Session, st start) error {
+	rem := s.Remote()
+	r.mu.Lock()
+	for i, n := range st.next {
+		if was := r.machine.Acked(i); n < was {
+			r.counters.Rewound += uint64(was - n)
+			r.log.Warn("the remote has less than it acknowledged; sending again", "partition", r.parts[i].Name(), "from", n, "acknowledged", was)
+		}
+	}
+	r.machine.BecomeStream(now, st.next, rem.Last)
+	for i := range r.graces {
+		r.graces[i].note(now, st.next[i])
+	}
+	r.state.Remote, r.state.Created, r.state.Seq = rem.Name, rem.Created, rem.Last
+	clear(r.accept)
+	r.blocked = nil
+	r.mu.Unlock()
+	r.merge.reset()
+	r.pipe.reset(st)
+	r.log.Info("uplink connected", "remote", rem.Name, "remote_seq", rem.Last)
+	err := r.save(now)
+	// The first acknowledgement is saved at once: from then on a remote stream
+	// that was recreated is noticed.
+	r.savedAt = time.Time{}
+	return err
+}
+
+// Pause stops forwarding, now and after a restart.
+func (r *Replicator) Pause() error {
+	r.mu.Lock()
+	r.paused = true
+	if r.cancel != nil {
+		r.cancel()
+	}
+	err := r.savePaused()
+	r.mu.Unlock()
+	poke(r.wake)
+	return err
+}
+
+// Resume ends a pause, shortens a back-off, and lets a blocked uplink go on
+// where the cause allows it: resuming is the operator's word for that cause.
+func (r *Replicator) Resume() error {
+	r.mu.Lock()
+	r.paused, r.resume = false, true
+	if r.blocked != nil {
+		r.accept[r.blocked.Cause] = true
+	}
+	err := r.savePaused()
+	r.mu.Unlock()
+	poke(r.wake)
+	return err
+}
+
+func (r *Replicator) savePaused() error {
+	if r.state.Paused == r.paused {
+		return nil
+	}
+	r.state.Paused = r.paused
+	return r.saveState(time.Now())
+}
+
+func poke(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// Floor returns the offset below which retention by age may remove a
+// partition's records; math.MaxInt64 when this uplink holds nothing there.
+func (r *Replicator) Floor(partition string) int64 {
+	i, ok := r.index[partition]
+	if !ok || !r.o.Hold {
+		return math.MaxInt64
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.graces[i].at(time.Now())
+}
+
+// save persists what has moved since the last time: first the cursors, then the
+// checkpoint that says at which remote sequence they were right.
+func (r *Replicator) save(now time.Time) error {
+	r.savedAt = now
+	for i, p := range r.parts {
+		acked := r.machine.Acked(i)
+		r.mu.Lock()
+		r.graces[i].note(now, acked)
+		r.mu.Unlock()
+		if acked == r.saved[i] {
+			continue
+		}
+		if err := r.o.Cursors.Save(r.o.Name, p.Name(), acked); err != nil {
+			return fmt.Errorf("saving the cursor of %s: %w", p.Name(), err)
+		}
+		r.saved[i] = acked
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.machine.State() == Stream {
+		r.state.Seq = r.machine.Seq()
+	}
+	return r.saveState(now)
+}
+
+// saveState persists the small state. The caller holds mu.
+func (r *Replicator) saveState(now time.Time) error {
+	r.state.Floors = nil
+	for i, p := range r.parts {
+		if f := r.graces[i].at(now); f < r.machine.Acked(i) {
+			if r.state.Floors == nil {
+				r.state.Floors = map[string]int64{}
+			}
+			r.state.Floors[p.Name()] = f
+		}
+	}
+	b, err := r.state.encode()
+	if err != nil {
+		return err
+	}
+	if err := r.o.Cursors.SaveState(r.o.Name, b); err != nil {
+		return fmt.Errorf("saving the uplink's state: %w", err)
+	}
+	return nil
+}

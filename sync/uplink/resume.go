@@ -1,0 +1,283 @@
+package uplink
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// positionsEvery is how often a record carries Hub-Positions; it is also the
+	// longest way that a resume reads back.
+	positionsEvery = 256
+	// readBackStep is how many records one look at the remote fetches.
+	readBackStep = 16
+)
+
+// checkpoint is what was last known of the remote, persisted as a hint: at
+// sequence Seq of the stream born at Created, the cursors were exactly right.
+type checkpoint struct {
+	Remote  string
+	Created time.Time
+	Seq     uint64
+}
+
+// known is the local side of a resume.
+type known struct {
+	instance   string
+	partitions []Partition
+	cursors    []int64
+	epochAt    func(partition string, offset int64) uint32
+	epochs     func(partition string) []EpochStart
+	last       checkpoint
+	accept     map[Cause]bool // the operator's word: go on in spite of these causes
+}
+
+// start is where the pipeline goes on.
+type start struct {
+	next    []int64
+	carry   []position // of partitions that this uplink no longer forwards
+	prev    string     // id of the remote's newest record; "": guard by lastSeq
+	lastSeq uint64
+}
+
+// resolver maps what the remote holds to the offsets to send next. It reads
+// back at most positionsEvery records to find the newest Hub-Positions and walks
+// forward from there. Whatever it cannot be sure of is a BlockedError.
+type resolver struct {
+	known
+	remote Remote
+	fetch  func(ctx context.Context, from, to uint64) ([]Stored, error)
+
+	lanes     map[string]int
+	pos       map[string]position
+	strangers bool // records of others were met, with the operator's leave
+}
+
+func (k known) resolve(ctx context.Context, remote Remote, fetch func(ctx context.Context, from, to uint64) ([]Stored, error)) (start, error) {
+	r := &resolver{known: k, remote: remote, fetch: fetch, lanes: make(map[string]int, len(k.partitions)), pos: map[string]position{}}
+	for i, p := range k.partitions {
+		r.lanes[p.Name()] = i
+	}
+	if remote.Unsuitable != "" {
+		return start{}, &BlockedError{CauseUnsuitable, fmt.Sprintf("remote stream %s: %s", remote.Name, remote.Unsuitable),
+			"change its configuration, or set remote_stream to a stream of this hub's own"}
+	}
+	if remote.Messages == 0 {
+		return r.fromEmpty()
+	}
+	return r.fromStored(ctx)
+}
+
+// acknowledged reports whether this remote stream ever acknowledged anything.
+func (r *resolver) acknowledged() bool {
+	return r.last.Remote == r.remote.Name && r.last.Seq > 0
+}
+
+// fromEmpty decides for a stream that holds nothing. That is right at the very
+// beginning, under a new name, and when everything it held has aged out; else
+// the records are gone for a reason that the operator has to know of.
+func (r *resolver) fromEmpty() (start, error) {
+	s := start{next: make([]int64, len(r.partitions)), lastSeq: r.remote.Last}
+	for i, p := range r.partitions {
+		s.next[i] = min(r.cursors[i], p.Next()) // a cursor beyond the log would leave records out
+	}
+	if !r.acknowledged() {
+		return s, nil
+	}
+	resume := "look at the remote, then resume the uplink to go on after the last acknowledged record"
+	switch {
+	case !r.last.Created.Equal(r.remote.Created):
+		if r.accept[CauseRecreated] {
+			return s, nil
+		}
+		return start{}, &BlockedError{CauseRecreated, fmt.Sprintf("remote stream %s is empty and was created at %s, the one written before at %s: it was deleted and created again",
+			r.remote.Name, r.remote.Created.UTC().Format(time.RFC3339Nano), r.last.Created.UTC().Format(time.RFC3339Nano)), resume}
+	case r.accept[CausePurged], r.remote.Expires && r.remote.Last == r.last.Seq:
+		return s, nil
+	case r.remote.Last == 0:
+		// By its own count it never stored a record: it lost power before its
+		// first sync. That is what remote_grace keeps acknowledged records for.
+		return start{next: make([]int64, len(r.partitions))}, nil
+	}
+	return start{}, &BlockedError{CausePurged, fmt.Sprintf("remote stream %s was emptied after sequence %d", r.remote.Name, r.remote.Last), resume}
+}
+
+// fromStored reads back to an anchor (a record with Hub-Positions, or else the
+// persisted checkpoint) and walks forward over every record after it.
+func (r *resolver) fromStored(ctx context.Context) (start, error) {
+	back, anchor, err := r.readBack(ctx)
+	if err != nil {
+		return start{}, err
+	}
+	newest := ""
+	if n := len(back); n > 0 && back[n-1].Found {
+		newest = back[n-1].ID
+	}
+	if !anchor {
+		// Foreign records explain a missing anchor better than deleted ones do.
+		for _, m := range back {
+			if m.Found && !r.ours(m.ID) && !r.accept[CauseForeign] {
+				return start{}, r.foreign(m)
+			}
+		}
+		var sure bool
+		if back, sure = r.afterCheckpoint(back); !sure && !r.accept[CauseGap] && !r.accept[CauseForeign] {
+			return start{}, r.gap("none of the newest tells the positions")
+		}
+		r.fromCursors()
+	}
+	for _, m := range back {
+		if m.Found {
+			if err := r.apply(m); err != nil {
+				return start{}, err
+			}
+		} else if !r.accept[CauseGap] {
+			return start{}, r.gap(fmt.Sprintf("sequence %d is missing", m.Seq))
+		}
+	}
+	return r.check(newest)
+}
+
+// readBack returns the remote's newest records, oldest first, back to the newest
+// that has Hub-Positions, and whether there was one.
+func (r *resolver) readBack(ctx context.Context) ([]Stored, bool, error) {
+	var back []Stored // newest first
+	low := max(r.remote.First, 1)
+	if r.remote.Last > positionsEvery {
+		low = max(low, r.remote.Last-positionsEvery+1)
+	}
+	for to := r.remote.Last; to >= low; {
+		from := low
+		if to-low >= readBackStep {
+			from = to - readBackStep + 1
+		}
+		got, err := r.fetch(ctx, from, to)
+		if err != nil {
+			return nil, false, fmt.Errorf("reading back the remote stream: %w", err)
+		}
+		for i := len(got) - 1; i >= 0; i-- {
+			back = append(back, got[i])
+			if m := got[i]; m.Found && m.Positions != "" && r.ours(m.ID) {
+				slices.Reverse(back)
+				return back, true, nil
+			}
+		}
+		to = from - 1
+	}
+	slices.Reverse(back)
+	return back, false, nil
+}
+
+// afterCheckpoint cuts the records that the persisted checkpoint covers. It is
+// sure when the checkpoint is of this very stream and no record is missing
+// between it and the rest.
+func (r *resolver) afterCheckpoint(back []Stored) ([]Stored, bool) {
+	if !r.acknowledged() || !r.last.Created.Equal(r.remote.Created) || r.last.Seq > r.remote.Last || len(back) == 0 || r.last.Seq+1 < back[0].Seq {
+		return back, false
+	}
+	for len(back) > 0 && back[0].Seq <= r.last.Seq {
+		back = back[1:]
+	}
+	return back, true
+}
+
+func (r *resolver) ours(id string) bool {
+	return strings.HasPrefix(id, r.instance) && len(id) > len(r.instance) && id[len(r.instance)] == '/'
+}
+
+// fromCursors takes the persisted cursors for the positions.
+func (r *resolver) fromCursors() {
+	for i, p := range r.partitions {
+		if c := r.cursors[i]; c > 0 {
+			r.pos[p.Name()] = position{Partition: p.Name(), Epoch: r.epochAt(p.Name(), c-1), Next: c}
+		}
+	}
+}
+
+func (r *resolver) gap(what string) error {
+	return &BlockedError{CauseGap, fmt.Sprintf("records were deleted from remote stream %s: %s", r.remote.Name, what),
+		"resume the uplink to go on after the last acknowledged record (what the deleted ones held may be sent again)"}
+}
+
+func (r *resolver) foreign(m Stored) error {
+	who := "without an id of this program"
+	if id, ok := parseIdent(m.ID); ok {
+		who = "by instance " + id.Instance
+	}
+	return &BlockedError{CauseForeign, fmt.Sprintf("remote stream %s has a record written %s at sequence %d: a second writer, or another data directory before this one", r.remote.Name, who, m.Seq),
+		"give this hub a remote_stream of its own, or, when nobody else writes there any more, resume the uplink to go on after it"}
+}
+
+// apply moves the positions over one stored record.
+func (r *resolver) apply(m Stored) error {
+	id, ok := parseIdent(m.ID)
+	if !ok || id.Instance != r.instance {
+		if !r.accept[CauseForeign] {
+			return r.foreign(m)
+		}
+		r.strangers = true
+		return nil
+	}
+	if m.Positions != "" {
+		ps, err := parsePositions(m.Positions)
+		if err != nil {
+			return &BlockedError{CauseForeign, fmt.Sprintf("remote stream %s, sequence %d: %v", r.remote.Name, m.Seq, err), "give this hub a remote_stream of its own"}
+		}
+		clear(r.pos)
+		for _, p := range ps {
+			r.pos[p.Partition] = p
+		}
+	}
+	// A record is never behind what the positions say, except after the
+	// operator let go of missing ones.
+	if p := r.pos[id.Partition]; id.Offset+1 > p.Next {
+		r.pos[id.Partition] = position{Partition: id.Partition, Epoch: id.Epoch, Next: id.Offset + 1}
+	}
+	return nil
+}
+
+// check holds the positions against the log and its epochs, and turns them into
+// the lanes' next offsets.
+func (r *resolver) check(newest string) (start, error) {
+	s := start{next: make([]int64, len(r.partitions)), prev: newest, lastSeq: r.remote.Last}
+	if r.strangers || r.accept[CauseGap] || !r.ours(newest) {
+		s.prev = ""
+	}
+	for name, p := range r.pos {
+		i, mine := r.lanes[name]
+		if !mine {
+			s.carry = append(s.carry, p)
+			continue
+		}
+		next, err := r.checkPosition(r.partitions[i], p)
+		if err != nil {
+			return start{}, err
+		}
+		s.next[i] = next
+	}
+	return s, nil
+}
+
+func (r *resolver) checkPosition(part Partition, p position) (int64, error) {
+	if p.Next == 0 {
+		return 0, nil
+	}
+	if end := part.Next(); r.epochAt(p.Partition, p.Next-1) == p.Epoch {
+		if p.Next <= end {
+			return p.Next, nil
+		}
+		return 0, &BlockedError{CauseAhead, fmt.Sprintf("remote stream %s has %s up to offset %d, this log ends at %d: an older copy of the data directory is in use", r.remote.Name, p.Partition, p.Next-1, end-1),
+			"bring back the newest data directory, or set remote_stream to a new name"}
+	}
+	for _, e := range r.epochs(p.Partition) {
+		if e.Epoch > p.Epoch && r.accept[CauseDiverged] {
+			return e.First, nil // the first record that the remote's history cannot have
+		}
+	}
+	return 0, &BlockedError{CauseDiverged, fmt.Sprintf("remote stream %s has %s at epoch %d offset %d, in this log that offset belongs to epoch %d: a restored backup, or a second hub with a copy of the data directory",
+		r.remote.Name, p.Partition, p.Epoch, p.Next-1, r.epochAt(p.Partition, p.Next-1)),
+		"set remote_stream to a new name, or resume the uplink to send this log's own records after what the remote has"}
+}

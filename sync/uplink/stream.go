@@ -1,0 +1,296 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"edgehub/hub/message"
+	"edgehub/storage/seglog"
+)
+
+const (
+	// pumpMax is how many records are sent between two looks at the
+	// acknowledgements.
+	pumpMax = 128
+	// recordOverhead estimates what ids and headers add to a record.
+	recordOverhead = 512
+)
+
+// pipe is the state of the pipeline between two probes. Owned by Run.
+type pipe struct {
+	r      *Replicator
+	parts  []pipePart
+	out    Out
+	msg    message.Message
+	ids    [2][]byte // the current id and the previous one, in turn
+	flip   int
+	prev   []byte
+	since  int // records since Hub-Positions
+	posBuf []byte
+	carry  []position
+	acks   []Ack
+}
+
+// pipePart is what is known of a partition without asking again.
+type pipePart struct {
+	stream string
+	part   string
+	rows   []EpochStart
+	epoch  uint32
+	from   int64 // epoch holds for [from, to)
+	to     int64
+}
+
+func (p *pipe) init(r *Replicator) {
+	p.r = r
+	p.parts = make([]pipePart, len(r.parts))
+	for i, part := range r.parts {
+		p.parts[i].stream, p.parts[i].part, _ = strings.Cut(part.Name(), "/")
+	}
+}
+
+func (p *pipe) reset(st start) {
+	p.since, p.carry = 0, st.carry
+	p.prev = nil
+	if st.prev != "" {
+		p.ids[0] = append(p.ids[0][:0], st.prev...)
+		p.prev, p.flip = p.ids[0], 1
+	}
+	p.out = Out{Instance: p.r.o.Instance, LastSeq: st.lastSeq, Message: &p.msg}
+	for i, part := range p.r.parts {
+		p.parts[i].rows = p.r.o.Source.EpochStarts(part.Name())
+		p.parts[i].from, p.parts[i].to = 0, 0
+	}
+}
+
+// epochAt is Source.EpochAt, asked once per epoch.
+func (p *pipe) epochAt(lane int, offset int64) uint32 {
+	c := &p.parts[lane]
+	if offset >= c.from && offset < c.to {
+		return c.epoch
+	}
+	c.epoch = p.r.o.Source.EpochAt(p.r.parts[lane].Name(), offset)
+	c.from, c.to = offset, 1<<62
+	for _, row := range c.rows {
+		if row.First > offset {
+			c.to = min(c.to, row.First)
+		}
+	}
+	return c.epoch
+}
+
+// positions writes the Hub-Positions as of the record being sent.
+func (p *pipe) positions() []byte {
+	b := p.posBuf[:0]
+	for i, part := range p.r.parts {
+		if next := p.r.machine.Next(i); next > 0 {
+			b = appendPosition(b, position{Partition: part.Name(), Epoch: p.r.o.Source.EpochAt(part.Name(), next-1), Next: next})
+		}
+	}
+	for _, c := range p.carry {
+		b = appendPosition(b, c)
+	}
+	p.posBuf = b
+	return b
+}
+
+// stream sends and settles until there is doubt. It never returns nil.
+func (r *Replicator) stream(ctx context.Context, s Session, notify <-chan struct{}, timer *time.Timer) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		now := time.Now()
+		acks, err := s.Acks(r.pipe.acks[:0])
+		r.pipe.acks = acks
+		if e := r.settle(now, acks); e != nil {
+			return e
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.machine.Check(now); err != nil {
+			return err
+		}
+		wait, more, err := r.pump(now, s)
+		if err != nil {
+			return err
+		}
+		if err := r.saveDue(now); err != nil {
+			r.readFailed(err)
+		}
+		if more {
+			continue
+		}
+		arm(timer, now, r.wakeAt(now, wait))
+		select {
+		case <-ctx.Done():
+		case <-s.Ready():
+		case <-notify:
+		case <-timer.C:
+		}
+	}
+}
+
+// wakeAt returns when stream must look again though nothing happened.
+func (r *Replicator) wakeAt(now time.Time, wait time.Duration) time.Time {
+	at := r.machine.Deadline()
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	if wait > 0 {
+		sooner(now.Add(wait))
+	}
+	sooner(r.merge.retryAt())
+	if r.unsaved() {
+		sooner(r.savedAt.Add(r.o.SaveEvery))
+	}
+	return at
+}
+
+func (r *Replicator) unsaved() bool {
+	for i := range r.parts {
+		if r.machine.Acked(i) != r.saved[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// saveDue saves moved cursors once per SaveEvery.
+func (r *Replicator) saveDue(now time.Time) error {
+	if now.Sub(r.savedAt) < r.o.SaveEvery || !r.unsaved() {
+		return nil
+	}
+	return r.save(now)
+}
+
+// settle takes acknowledgements in. A failed or an unexplained one is doubt.
+func (r *Replicator) settle(now time.Time, acks []Ack) error {
+	if len(acks) == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range acks {
+		a := &acks[i]
+		if a.Err != nil || a.Duplicate {
+			return r.refused(a)
+		}
+		n, err := r.machine.Ack(now, a.Token, a.Seq)
+		if err != nil {
+			return err
+		}
+		r.counters.Acked += uint64(n)
+	}
+	return nil
+}
+
+func (r *Replicator) refused(a *Ack) error {
+	what := "a record"
+	lane, offset, ok := r.machine.Flight(a.Token)
+	if ok {
+		what = fmt.Sprintf("%s offset %d", r.parts[lane].Name(), offset)
+	}
+	switch {
+	case a.Err == nil:
+		r.counters.Duplicates++
+		return fmt.Errorf("remote calls %s a duplicate, which it should not be", what)
+	case errors.Is(a.Err, ErrTooLarge):
+		return tooLarge(what, a.Err)
+	}
+	return fmt.Errorf("remote refused %s: %w", what, a.Err)
+}
+
+func tooLarge(what string, err error) error {
+	return &BlockedError{CauseTooLarge, fmt.Sprintf("%s is %v", what, err), "raise the limit at the remote; the uplink then goes on by itself"}
+}
+
+// pump sends what window and rates allow. wait is how long a rate forbids more;
+// more says that there is something to send right away.
+func (r *Replicator) pump(now time.Time, s Session) (wait time.Duration, more bool, err error) {
+	for range pumpMax {
+		if wait := max(r.msgRate.wait(now), r.byteRate.wait(now)); wait > 0 {
+			return wait, false, nil
+		}
+		lane, rec, ok := r.merge.peek(now, r.machine.Next)
+		if !ok {
+			return 0, false, nil
+		}
+		size := int64(len(rec.Key)+len(rec.Value)+len(rec.Headers.Raw)) + recordOverhead
+		if !r.machine.CanSend(size) {
+			return 0, false, nil // an acknowledgement wakes us
+		}
+		if err := r.send(now, s, lane, rec, size); err != nil {
+			return 0, false, err
+		}
+		r.merge.take()
+	}
+	return 0, true, nil
+}
+
+// send publishes one record.
+func (r *Replicator) send(now time.Time, s Session, lane int, rec seglog.Record, size int64) error {
+	p, part := &r.pipe, &r.pipe.parts[lane]
+	if err := p.msg.Decode(rec); err != nil {
+		// It passed its checksum, so it is what was acknowledged to somebody:
+		// it goes on as topic and payload rather than stopping all others.
+		r.readFailed(fmt.Errorf("%s offset %d is sent without its properties: %w", r.parts[lane].Name(), rec.Offset, err))
+		p.msg = message.Message{Topic: rec.Key, Payload: rec.Value, TimeMs: rec.TimeMs}
+	}
+	epoch := p.epochAt(lane, rec.Offset)
+	r.mu.Lock()
+	p.out.Token = r.machine.Send(now, lane, rec.Offset, size)
+	r.counters.Sent++
+	r.mu.Unlock()
+
+	id := appendIdent(p.ids[p.flip][:0], r.o.Instance, r.parts[lane].Name(), epoch, rec.Offset)
+	p.ids[p.flip] = id
+	p.out.ID, p.out.Prev = id, p.prev
+	p.out.Stream, p.out.Partition, p.out.Offset = part.stream, part.part, rec.Offset
+	p.out.Positions = nil
+	if p.since == 0 {
+		p.out.Positions = p.positions()
+	}
+	if p.since++; p.since == positionsEvery {
+		p.since = 0
+	}
+	n, err := s.Publish(&p.out)
+	if err != nil {
+		what := fmt.Sprintf("%s offset %d", r.parts[lane].Name(), rec.Offset)
+		if errors.Is(err, ErrTooLarge) {
+			return tooLarge(what, err)
+		}
+		return fmt.Errorf("sending %s: %w", what, err)
+	}
+	p.prev, p.flip = id, 1-p.flip
+	r.msgRate.pay(1)
+	r.byteRate.pay(n)
+	r.mu.Lock()
+	r.counters.SentBytes += uint64(n)
+	r.mu.Unlock()
+	return nil
+}
+
+// skipped counts records that retention removed before they were sent.
+func (r *Replicator) skipped(lane int, from, to int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.machine.Skip(lane, to)
+	r.counters.Skipped += uint64(to - from)
+	r.fault(time.Now(), fmt.Sprintf("%s: %d records were removed by retention before they were sent", r.parts[lane].Name(), to-from))
+	r.log.Error("records were removed by retention before they were sent", "partition", r.parts[lane].Name(), "from", from, "to", to)
+}
+
+// readFailed reports trouble on this side, which does not put the link in doubt.
+func (r *Replicator) readFailed(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fault(time.Now(), err.Error())
+	r.log.Error("uplink", "err", err)
+}
