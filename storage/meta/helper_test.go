@@ -2,10 +2,13 @@ package meta
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,12 +41,44 @@ func check(t testing.TB, err error) {
 }
 
 // copyDir copies a data directory as it is now: what a kill of the process
-// would leave, provided that nothing writes meanwhile.
+// would leave. The caller writes nothing meanwhile; Badger may compact behind
+// its back, and then the copy is made again.
 func copyDir(t testing.TB, from string) string {
 	t.Helper()
-	to := t.TempDir()
-	copyTree(t, from, to)
-	return to
+	for range 100 {
+		before := picture(t, from)
+		to := t.TempDir()
+		copyTree(t, from, to)
+		if picture(t, from) == before {
+			return to
+		}
+		check(t, os.RemoveAll(to))
+	}
+	t.Fatal("the directory does not come to rest")
+	return ""
+}
+
+// picture describes the files of a tree, by name, size and time.
+func picture(t testing.TB, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	check(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			fmt.Fprintln(&b, path, info.Size(), info.ModTime().UnixNano())
+		}
+		return err
+	}))
+	return b.String()
 }
 
 func copyTree(t testing.TB, from, to string) {
@@ -65,6 +100,9 @@ func copyTree(t testing.TB, from, to string) {
 func copySparse(t testing.TB, from, to string) {
 	t.Helper()
 	in, err := os.Open(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // removed meanwhile; copyDir will see it
+	}
 	check(t, err)
 	defer in.Close()
 	out, err := os.Create(to)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -99,8 +100,8 @@ func openIndex(dir string, log *slog.Logger) (x *index, err error) {
 
 // firstLine keeps reports to one line.
 func firstLine(v any) string {
-	s, _, _ := bytes.Cut([]byte(fmt.Sprint(v)), []byte("\n"))
-	return string(clip(s))
+	s, _, _ := strings.Cut(fmt.Sprint(v), "\n")
+	return strings.TrimSpace(s[:min(len(s), 200)])
 }
 
 // closeBadger closes db; a panic there is an error, too.

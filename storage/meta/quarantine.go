@@ -36,7 +36,7 @@ func (s *Store) quarantine(reason string) (string, error) {
 	if err := s.o.FS.Rename(filepath.Join(s.o.DataDir, indexDir), name); err != nil {
 		return "", fmt.Errorf("meta: quarantine: %w", err)
 	}
-	if err := errors.Join(s.o.FS.SyncDir(dir), s.o.FS.SyncDir(s.o.DataDir)); err != nil {
+	if err := errors.Join(s.o.FS.SyncDir(dir), s.o.FS.SyncDir(s.o.DataDir), s.clearStarts()); err != nil {
 		return "", fmt.Errorf("meta: quarantine: %w", err)
 	}
 	for len(numbers) >= quarantinedMax {
@@ -130,9 +130,9 @@ func (s *Store) beginStart() error {
 	}
 	switch {
 	case word == opening:
-		return errors.Join(fmt.Errorf("%w: the process ended while it was being opened", errIndexDamaged), s.clearStarts())
+		return fmt.Errorf("%w: the process ended while it was being opened", errIndexDamaged)
 	case runs >= startsMax:
-		return errors.Join(fmt.Errorf("%w: %d runs in a row ended within %s", errIndexDamaged, runs, settled), s.clearStarts())
+		return fmt.Errorf("%w: %d runs in a row ended within %s", errIndexDamaged, runs, settled)
 	}
 	return nil
 }

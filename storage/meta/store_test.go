@@ -111,7 +111,10 @@ func modelRun(t *testing.T, r *rand.Rand) {
 				check(t, s.Flush())
 				o.DataDir = copyDir(t, o.DataDir)
 				check(t, s.Close())
-				s, _ = open_(t, o)
+				var rec Recovery
+				if s, rec = open_(t, o); rec.Reason != "" || rec.HintsLost {
+					t.Fatalf("step %d: %+v", step, rec)
+				}
 			}
 		}
 	}
