@@ -56,6 +56,9 @@ func TestRoundTrip(t *testing.T) {
 			if err := out.Decode(r); err != nil {
 				t.Fatal(err)
 			}
+			if qos, retain, origin := Peek(r.Headers); qos != c.in.QoS || retain != c.in.Retain || !reflect.DeepEqual(origin, c.in.Origin) {
+				t.Errorf("Peek = %d, %v, %+v", qos, retain, origin)
+			}
 			if len(out.Props.User) == 0 {
 				out.Props.User = nil
 			}
@@ -195,8 +198,12 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, count int, raw []byte) {
 		in := seglog.Record{Key: []byte("a/b"), Value: []byte("x"), Headers: seglog.Headers{Count: count, Raw: raw}}
 		var m, again Message
+		qos, retain, origin := Peek(in.Headers)
 		if m.Decode(in) != nil {
 			return
+		}
+		if qos != m.QoS || retain != m.Retain || !reflect.DeepEqual(origin, m.Origin) {
+			t.Fatalf("Peek = %d, %v, %+v of %+v", qos, retain, origin, m)
 		}
 		out := record(&m)
 		if err := again.Decode(out); err != nil {

@@ -206,3 +206,6 @@ func (n *nameNode[V]) all(fn func(string, V) bool) bool {
 	}
 	return n.kids == nil || n.kids.each(func(_ string, k *nameNode[V]) bool { return k.all(fn) })
 }
+
+// All calls fn for every name, `$` ones included, until fn returns false. fn must not change the Names.
+func (t *Names[V]) All(fn func(name string, v V) bool) { t.root.all(fn) }

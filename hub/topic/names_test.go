@@ -34,6 +34,11 @@ func TestNames(t *testing.T) {
 			t.Errorf("Match(%q) = %q, want %q", f, got, want)
 		}
 	}
+	all := []string{}
+	ix.All(func(name string, _ int) bool { all = append(all, name); return true })
+	if !slices.Equal(sorted(all), sorted(slices.Clone(names))) {
+		t.Errorf("All = %q", all)
+	}
 	if old, had := ix.Set("a/b", 99); !had || old != 1 {
 		t.Errorf("Set again = %d, %v; want 1, true", old, had)
 	}
