@@ -154,7 +154,7 @@ func (s *Store) Delete(key []byte) { s.change(key, nil, true) }
 func (s *Store) change(key, value []byte, deleted bool) {
 	s.mu.Lock()
 	was := s.live.bytes()
-	if was > overlayMax || len(s.pending.buf) > overlayMax {
+	if s.held() > overlayMax || len(s.pending.buf) > overlayMax {
 		s.lost = ErrOverflow
 		s.put.Add(1)
 		s.mu.Unlock()
@@ -170,6 +170,15 @@ func (s *Store) change(key, value []byte, deleted bool) {
 	is := s.live.bytes()
 	s.mu.Unlock()
 	s.signal(was, is)
+}
+
+// held returns the bytes that the index does not have yet; the caller holds mu.
+func (s *Store) held() int {
+	n := s.live.bytes()
+	if s.sealed != nil {
+		n += s.sealed.bytes()
+	}
+	return n
 }
 
 // signal wakes the flusher when the overlay stops being empty or small.
@@ -340,10 +349,7 @@ func (s *Store) Stats() Stats {
 	st := s.index.state
 	s.flushMu.Unlock()
 	s.mu.Lock()
-	overlay := s.live.bytes()
-	if s.sealed != nil {
-		overlay += s.sealed.bytes()
-	}
+	overlay := s.held()
 	s.mu.Unlock()
 	tables, values := s.index.db.Size()
 	return Stats{
