@@ -85,11 +85,11 @@ func segmentSalt(salt uint32, base int64, gen uint32) uint32 {
 }
 
 // headerCRC covers what Kafka's CRC leaves out: base offset and length. The position is part of it, so that a copy of
-// a batch inside somebody's payload (which cannot sit where the original does) is never taken for a batch.
+// a batch inside somebody's payload (which cannot sit where the original does) is never taken for a batch: below 4 GiB
+// no two positions give the same start value, whatever the salt.
 func headerCRC(salt uint32, pos int64, b []byte) uint32 {
-	var p [8]byte
-	binary.BigEndian.PutUint64(p[:], uint64(pos)) // #nosec G115 -- bit pattern
-	return crc32.Update(crc32.Update(salt, castagnoli, p[:]), castagnoli, b[:posHeaderCRC])
+	start := salt ^ uint32(pos)*0x9e3779b1 ^ uint32(pos>>32)*0x85ebca77 // #nosec G115 -- both halves are taken
+	return crc32.Update(start, castagnoli, b[:posHeaderCRC])
 }
 
 // checkHeader decodes the first headerSize bytes of a batch at a position of a segment. Base offset and size are
@@ -179,5 +179,9 @@ type Damage struct {
 
 // String tells the damage in one line.
 func (d Damage) String() string {
-	return fmt.Sprintf("%s: offsets %d to %d lost (%d bytes at %d): %v", d.Segment, d.From, d.To-1, d.Bytes, d.Position, d.Err)
+	lost := "no offsets lost"
+	if d.To > d.From {
+		lost = fmt.Sprintf("offsets %d to %d lost", d.From, d.To-1)
+	}
+	return fmt.Sprintf("%s: %s (%d bytes at %d): %v", d.Segment, lost, d.Bytes, d.Position, d.Err)
 }

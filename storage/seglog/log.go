@@ -259,7 +259,16 @@ func (l *Log) DropOldest() (SegmentInfo, error) {
 	if err := l.syncDir(); err != nil {
 		return SegmentInfo{}, err
 	}
-	l.replace(func(segs []*segment) []*segment { return segs[1:] })
+	dropped := false
+	l.replace(func(segs []*segment) []*segment {
+		if dropped = len(segs) > 1 && segs[0] == s; dropped {
+			return segs[1:]
+		}
+		return segs // a rewrite after a failed fsync replaced it meanwhile
+	})
+	if !dropped {
+		return SegmentInfo{}, ErrActive
+	}
 	if err := l.o.FS.Remove(s.path()); err != nil {
 		l.replace(func(segs []*segment) []*segment { return append([]*segment{s}, segs...) })
 		return SegmentInfo{}, fmt.Errorf("seglog: %s: remove segment: %w", l.o.Name, err)

@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -62,6 +63,7 @@ func (l *Log) readSegment(s *segment, from, stop int64, max int, dst []byte) ([]
 		return dst, err
 	}
 	defer s.release()
+	sealed := s.sealed.Load() // before the length, which is final then
 	limit := s.length.Load()
 	at := l.seek(s, f, from)
 	start, need := len(dst), headerSize
@@ -100,6 +102,8 @@ func (l *Log) readSegment(s *segment, from, stop int64, max int, dst []byte) ([]
 	}
 	if len(dst) > start {
 		s.setHint(from, at.pos)
+	} else if sealed && at.pos >= limit && at.offset < s.end.Load() {
+		l.damage.add(Damage{Segment: s.name, Position: limit, From: at.offset, To: s.end.Load(), Err: ErrMissing})
 	}
 	return dst, nil
 }
@@ -123,7 +127,7 @@ func (t *take) run(block []byte, salt uint32, at place) {
 		rest := block[t.used:]
 		h, err := checkBatch(rest, salt, at.pos+int64(t.used))
 		switch {
-		case err == ErrTruncated: //nolint:errorlint // checkBatch returns it bare, and this is the hot path
+		case errors.Is(err, ErrTruncated):
 			t.need = max(h.size, headerSize)
 			return
 		case err == nil && h.base >= t.stop:
@@ -174,6 +178,16 @@ func (l *Log) seek(s *segment, f vfs.File, offset int64) place {
 		return place{pos: e.Position, offset: e.Offset, indexed: true}
 	}
 	return place{offset: s.base}
+}
+
+// prove returns p, or the start of the segment when p is from an index that lies.
+func (c *scan) prove(p place) place {
+	if p.indexed {
+		if h, _, err := c.check(p.pos); err != nil || h.base != p.offset {
+			return place{offset: c.s.base}
+		}
+	}
+	return p
 }
 
 // indexOf returns the index of a segment, loading or rebuilding that of a sealed one.

@@ -81,7 +81,7 @@ func parseSegmentName(name string) (base int64, gen uint32, ok bool) {
 		return 0, 0, false
 	}
 	base, err := strconv.ParseInt(stem[:20], 10, 64)
-	if err != nil || base > 1<<62 { // far beyond any log; leaves room for arithmetic
+	if err != nil || base < 0 || base > 1<<62 { // far beyond any log; leaves room for arithmetic
 		return 0, 0, false
 	}
 	if len(stem) > 20 {

@@ -123,38 +123,46 @@ func (l *Log) repair(cause error) error {
 	if cause != nil {
 		l.doubt = cause
 	}
-	s, err := l.rewrite()
+	s, lost, err := l.rewrite()
 	if err != nil {
 		return fmt.Errorf("seglog: %s: sync: %w; writing it again: %w", l.o.Name, l.doubt, err)
 	}
 	l.stats.rewrites.Add(1)
 	l.swapIn(s)
+	for _, d := range lost {
+		l.damage.add(d)
+	}
 	l.doubt = nil
 	l.synced.Store(l.next.Load())
 	return nil
 }
 
 // rewrite copies what is in doubt into a new segment and makes that durable. Nothing else changes until it is.
-func (l *Log) rewrite() (*segment, error) {
+func (l *Log) rewrite() (s *segment, lost []Damage, err error) {
 	segs := l.view.Load().segs
 	from := l.synced.Load()
 	if len(segs) > 0 {
 		from = max(from, segs[0].base)
 	}
-	s := newSegment(&l.o, from, l.gen+1)
+	s = newSegment(&l.o, from, l.gen+1)
 	s.index.reset(l.o.IndexBytes)
 	tmp := filepath.Join(l.o.Dir, rewriteName)
 	f, err := l.o.FS.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	err = l.copyDoubtful(s, f, segs, from)
+	c := copier{s: s, f: f, ms: timeUnknown}
+	for _, old := range segs[max(0, (&view{segs}).find(from)):] {
+		if err = l.copyFrom(&c, old, from); err != nil {
+			break
+		}
+	}
 	if err == nil {
 		err = f.Sync()
 	}
 	if err == nil {
-		// With its name the new segment supersedes all of lower generations from its base on; see Open. So it gets
-		// the name only when it is whole and durable.
+		// With its name the new segment supersedes all of lower generations from its base on; see superseded. So it
+		// gets the name only when it is whole and durable.
 		err = l.o.FS.Rename(tmp, s.path())
 	}
 	if err == nil {
@@ -162,46 +170,54 @@ func (l *Log) rewrite() (*segment, error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, err
+		return nil, nil, err
 	}
+	s.maxMs.Store(c.ms)
+	s.end.Store(l.next.Load())
 	s.file, s.refs = f, 1
-	return s, nil
+	return s, c.lost, nil
 }
 
-// copyDoubtful copies the batches from an offset on into f. What cannot be proven any more is lost, and told.
-func (l *Log) copyDoubtful(s *segment, f vfs.File, segs []*segment, from int64) error {
-	var out []byte
-	ms := int64(timeUnknown)
-	for _, old := range segs[max(0, (&view{segs}).find(from)):] {
-		in, err := old.acquire()
-		if err != nil {
-			return err
-		}
-		at := l.seek(old, in, from)
-		sc := newScan(old, in, at.pos, at.offset, old.boundary(l.next.Load()))
-		sc.bad = l.damage.add
-		for sc.next() && err == nil {
-			if sc.header.base < from {
-				continue
-			}
-			pos := s.length.Load()
-			out = append(out[:0], sc.batch...)
-			binary.BigEndian.PutUint32(out[posHeaderCRC:], headerCRC(s.salt, pos, out))
-			if _, err = f.WriteAt(out, pos); err != nil {
-				break
-			}
-			s.index.add(IndexEntry{Offset: sc.header.base, Position: pos, MaxTimeMs: ms})
-			ms = max(ms, sc.header.maxMs)
-			s.length.Store(pos + int64(len(out)))
-		}
-		sc.close()
-		old.release()
-		if err != nil {
-			return err
+// copier collects batches in a new segment.
+type copier struct {
+	s    *segment
+	f    vfs.File
+	buf  []byte
+	ms   int64 // highest timestamp so far
+	lost []Damage
+}
+
+// copyFrom copies the batches of old from an offset on. What cannot be proven any more is lost, and told.
+func (l *Log) copyFrom(c *copier, old *segment, from int64) error {
+	in, err := old.acquire()
+	if err != nil {
+		return err
+	}
+	defer old.release()
+	sc := newScan(old, in, 0, old.base, old.boundary(l.next.Load()))
+	defer sc.close()
+	at := sc.prove(l.seek(old, in, from))
+	sc.pos, sc.expect = at.pos, at.offset
+	sc.bad = func(d Damage) {
+		if d.From = max(d.From, from); d.From < d.To {
+			d.Segment, d.Position, d.Bytes = c.s.name, c.s.length.Load(), 0
+			c.lost = append(c.lost, d)
 		}
 	}
-	s.maxMs.Store(ms)
-	s.end.Store(l.next.Load())
+	for sc.next() {
+		if sc.header.base < from {
+			continue
+		}
+		pos := c.s.length.Load()
+		c.buf = append(c.buf[:0], sc.batch...)
+		binary.BigEndian.PutUint32(c.buf[posHeaderCRC:], headerCRC(c.s.salt, pos, c.buf))
+		if _, err := c.f.WriteAt(c.buf, pos); err != nil {
+			return err
+		}
+		c.s.index.add(IndexEntry{Offset: sc.header.base, Position: pos, MaxTimeMs: c.ms})
+		c.ms = max(c.ms, sc.header.maxMs)
+		c.s.length.Store(pos + int64(len(c.buf)))
+	}
 	return nil
 }
 
@@ -252,7 +268,8 @@ func (l *Log) endAt(s *segment, end int64) {
 	defer s.release()
 	sc := newScan(s, f, 0, s.base, end)
 	if e, ok := floorOffset(s.index.snapshot(), end-1); ok {
-		sc.pos, sc.expect = e.Position, e.Offset
+		at := sc.prove(place{pos: e.Position, offset: e.Offset, indexed: true})
+		sc.pos, sc.expect = at.pos, at.offset
 	}
 	good := int64(0)
 	for sc.next() {

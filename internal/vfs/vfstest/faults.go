@@ -56,6 +56,7 @@ type Faults struct {
 	rules  []*Fault
 	events []Event
 	record bool
+	open   map[*faultFile]bool // so that an open file follows a rename
 }
 
 // New wraps base.
@@ -139,7 +140,21 @@ func (f *Faults) OpenFile(name string, flag int) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &faultFile{File: file, fs: f, name: name}, nil
+	ff := &faultFile{File: file, fs: f, name: name}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open == nil {
+		f.open = make(map[*faultFile]bool)
+	}
+	f.open[ff] = true
+	return ff, nil
+}
+
+// OpenFiles returns the number of files that are open.
+func (f *Faults) OpenFiles() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.open)
 }
 
 // Remove implements vfs.FS.
@@ -155,7 +170,17 @@ func (f *Faults) Rename(from, to string) error {
 	if _, err := f.hit(OpRename, to); err != nil {
 		return err
 	}
-	return f.base.Rename(from, to)
+	if err := f.base.Rename(from, to); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for ff := range f.open {
+		if ff.name == from {
+			ff.name = to
+		}
+	}
+	return nil
 }
 
 // MkdirAll implements vfs.FS.
@@ -193,18 +218,25 @@ func (f *Faults) SyncDir(dir string) error {
 type faultFile struct {
 	vfs.File
 	fs   *Faults
-	name string
+	name string // guarded by fs.mu
+}
+
+func (f *faultFile) hit(op Op) (int, error) {
+	f.fs.mu.Lock()
+	name := f.name
+	f.fs.mu.Unlock()
+	return f.fs.hit(op, name)
 }
 
 func (f *faultFile) ReadAt(p []byte, off int64) (int, error) {
-	if _, err := f.fs.hit(OpRead, f.name); err != nil {
+	if _, err := f.hit(OpRead); err != nil {
 		return 0, err
 	}
 	return f.File.ReadAt(p, off)
 }
 
 func (f *faultFile) WriteAt(p []byte, off int64) (int, error) {
-	short, err := f.fs.hit(OpWrite, f.name)
+	short, err := f.hit(OpWrite)
 	if err == nil {
 		return f.File.WriteAt(p, off)
 	}
@@ -217,21 +249,25 @@ func (f *faultFile) WriteAt(p []byte, off int64) (int, error) {
 }
 
 func (f *faultFile) Truncate(size int64) error {
-	if _, err := f.fs.hit(OpTruncate, f.name); err != nil {
+	if _, err := f.hit(OpTruncate); err != nil {
 		return err
 	}
 	return f.File.Truncate(size)
 }
 
 func (f *faultFile) Sync() error {
-	if _, err := f.fs.hit(OpSync, f.name); err != nil {
+	if _, err := f.hit(OpSync); err != nil {
 		return err
 	}
 	return f.File.Sync()
 }
 
 func (f *faultFile) Close() error {
-	if _, err := f.fs.hit(OpClose, f.name); err != nil {
+	_, err := f.hit(OpClose)
+	f.fs.mu.Lock()
+	delete(f.fs.open, f)
+	f.fs.mu.Unlock()
+	if err != nil {
 		_ = f.File.Close() // a failed close still gives the descriptor back
 		return err
 	}
