@@ -41,6 +41,9 @@ func Overlap(a, b string) bool {
 	if hiddenFrom(a, b) || hiddenFrom(b, a) {
 		return false
 	}
+	if a == "+" && b == "/#" || a == "/#" && b == "+" {
+		return false // all they share is the empty name, which is none
+	}
 	for {
 		x, aRest, aMore := strings.Cut(a, "/")
 		y, bRest, bMore := strings.Cut(b, "/")

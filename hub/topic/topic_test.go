@@ -174,7 +174,7 @@ func TestOverlap(t *testing.T) {
 		{"a/b", "a/b", true}, {"a/b", "a/c", false}, {"#", "a/b", true}, {"a/#", "a", true}, {"a/#", "b/#", false},
 		{"+/b", "a/+", true}, {"+/b", "a/c", false}, {"+", "a/b", false}, {"a/+/#", "a", false}, {"a/+/#", "a/b", true},
 		{"#", "$SYS/a", false}, {"+/a", "$SYS/#", false}, {"$SYS/#", "$SYS/+", true}, {"+", "+", true}, {"#", "+/#", true},
-		{"a/+", "a", false}, {"a/b/#", "a/+", true}, {"devices/+/telemetry", "devices/17/#", true},
+		{"a/+", "a", false}, {"+", "/#", false}, {"+/#", "/#", true}, {"a/b/#", "a/+", true}, {"devices/+/telemetry", "devices/17/#", true},
 	} {
 		if Overlap(c.a, c.b) != c.want || Overlap(c.b, c.a) != c.want {
 			t.Errorf("Overlap(%q, %q) is not %v both ways", c.a, c.b, c.want)

@@ -115,7 +115,17 @@ func (r *reader) packetID() uint16 {
 	return id
 }
 
+// checkText checks a UTF-8 string. Most strings are short and ASCII: for those one loop settles both rules.
 func checkText(b []byte) error {
+	for i, c := range b {
+		if c-1 >= utf8.RuneSelf-1 {
+			return checkUnicode(b[i:])
+		}
+	}
+	return nil
+}
+
+func checkUnicode(b []byte) error {
 	if !utf8.Valid(b) {
 		return ErrUTF8
 	}
