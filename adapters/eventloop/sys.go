@@ -1,0 +1,40 @@
+package eventloop
+
+import (
+	"errors"
+	"syscall"
+)
+
+func isAddrInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
+
+// RaiseDescriptors raises the soft limit of descriptors to the hard one and returns what is in force.
+func RaiseDescriptors() (int, error) {
+	var lim syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+		return 0, err
+	}
+	if lim.Cur < lim.Max {
+		lim.Cur = lim.Max
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+			return int(lim.Cur), err
+		}
+	}
+	return int(lim.Cur), nil
+}
+
+// logger passes what gnet says to the hub's log.
+type logger struct {
+	logf func(format string, args ...any)
+}
+
+func (l logger) say(format string, args ...any) {
+	if l.logf != nil {
+		l.logf(format, args...)
+	}
+}
+
+func (l logger) Debugf(string, ...any)             {}
+func (l logger) Infof(string, ...any)              {}
+func (l logger) Warnf(format string, args ...any)  { l.say(format, args...) }
+func (l logger) Errorf(format string, args ...any) { l.say(format, args...) }
+func (l logger) Fatalf(format string, args ...any) { l.say(format, args...) }

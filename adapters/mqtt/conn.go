@@ -1,0 +1,272 @@
+package mqtt
+
+import (
+	"edgehub/adapters/eventloop"
+	"edgehub/adapters/mqtt/packet"
+	"edgehub/hub/broker"
+)
+
+type phase uint8
+
+const (
+	phaseNew       phase = iota // waits for CONNECT
+	phaseWaiting                // waits for its session; input is held
+	phaseConnected              // CONNACK is queued or sent
+	phaseClosing                // closes when what is queued has been written; input is dropped
+	phaseClosed
+)
+
+// Conn is one connection. Owned by its loop.
+//
+// Fields are ordered and sized for the many connections that are idle.
+type Conn struct {
+	t      eventloop.Conn
+	l      *loop
+	client *broker.Client // nil before CONNACK and after a takeover
+	out    []byte         // queued output; nil when there is none
+	acks   ackQueue
+	topics *aliases // topic aliases of the client, nil until it uses one
+
+	seenMs      int64 // hub time of the last packet, to the tick
+	sinceMs     int64 // hub time of the connection
+	keepAliveMs int64 // one and a half times the keep-alive; 0: none
+	dueMs       int64
+	prev, next  *Conn // in the wheel
+	buffered    int   // bytes the socket had not taken, when last looked at
+
+	need      int32 // bytes that the next packet needs to be complete
+	maxPacket uint32
+	keepAlive uint16
+	unacked   uint16 // QoS 1 publishes from the client that wait for their commit
+	slot      int16
+	phase     phase
+	version   byte
+	inWheel   bool
+	queuedIn  bool // in the broker's list of connections to flush
+	slow      bool // in the loop's behind list
+	clean     bool
+	problems  bool // the client wants reason strings [MQTT-3.1.2-29]
+	expires   bool // MQTT 5: the session outlives the connection
+}
+
+// consume handles the complete packets in b and returns how many bytes it is done with.
+func (c *Conn) consume(b []byte) int {
+	used := 0
+	for {
+		switch c.phase {
+		case phaseClosing, phaseClosed:
+			return len(b) // nothing more is of interest
+		case phaseWaiting:
+			// The session is on its way from another loop. At most one packet of pipelined input is held.
+			if len(b)-used > c.l.s.o.MaxPacket {
+				c.fail(packet.CodeProtocolError, "too much input before CONNACK")
+				return len(b)
+			}
+			c.need = 0
+			return used
+		}
+		first, body, size, err := packet.Frame(b[used:], c.l.s.o.MaxPacket)
+		if err == nil && size > 0 {
+			if err = packet.CheckLength(c.version, size, len(body)); err == nil {
+				err = c.handle(first, body)
+			}
+		}
+		if err != nil {
+			c.reject(err)
+			return len(b)
+		}
+		if size == 0 {
+			c.need = int32(needed(b[used:]))
+			return used
+		}
+		used += size
+	}
+}
+
+// needed is the size of the incomplete packet at the start of b, 0 while that is unknown.
+func needed(b []byte) int {
+	n, shift := 0, 0
+	for i := 1; i < len(b) && i < 5; i++ {
+		n |= int(b[i]&0x7f) << shift
+		if shift += 7; b[i] < 0x80 {
+			return 1 + i + n
+		}
+	}
+	return 0
+}
+
+func (c *Conn) handle(first byte, body []byte) error {
+	kind := first >> 4
+	if c.phase == phaseNew {
+		if kind != packet.TypeConnect {
+			return errFirstPacket
+		}
+		return c.onConnect(body)
+	}
+	switch kind {
+	case packet.TypePublish:
+		return c.onPublish(first, body)
+	case packet.TypePuback, packet.TypePubrec, packet.TypePubrel, packet.TypePubcomp:
+		return c.onAck(first, body)
+	case packet.TypePingreq:
+		if err := packet.DecodePingreq(body); err != nil {
+			return err
+		}
+		c.queue(packet.AppendPingresp(c.buffer()))
+		return nil
+	case packet.TypeSubscribe:
+		return c.onSubscribe(first, body)
+	case packet.TypeUnsubscribe:
+		return c.onUnsubscribe(first, body)
+	case packet.TypeDisconnect:
+		return c.onDisconnect(body)
+	case packet.TypeAuth:
+		return c.onAuth(body)
+	case packet.TypeConnect:
+		return errSecondConnect
+	}
+	return errServerPacket
+}
+
+var (
+	errFirstPacket   = &packet.Error{Code: packet.CodeProtocolError, Text: "the first packet is not CONNECT [MQTT-3.1.0-1]"}
+	errSecondConnect = &packet.Error{Code: packet.CodeProtocolError, Text: "a second CONNECT [MQTT-3.1.0-2]"}
+	errServerPacket  = &packet.Error{Code: packet.CodeProtocolError, Text: "a packet that only a server sends"}
+	errReceiveMax    = &packet.Error{Code: packet.CodeReceiveMaximumExceeded, Text: "more unacknowledged publishes than the receive maximum allows [MQTT-3.3.4-9]"}
+	errBacklog       = &packet.Error{Code: packet.CodeReceiveMaximumExceeded, Text: "more unacknowledged publishes than packet identifiers"}
+	errAlias         = &packet.Error{Code: packet.CodeTopicAliasInvalid, Text: "topic alias beyond the maximum or not set [MQTT-3.2.2-17]"}
+	errTopicHub      = &packet.Error{Code: packet.CodeTopicNameInvalid, Text: "$SYS topics are the hub's own"}
+	errTopicLevels   = &packet.Error{Code: packet.CodeTopicNameInvalid, Text: "topic has more levels than limits.topic_levels_max allows"}
+	errExpiry        = &packet.Error{Code: packet.CodeProtocolError, Text: "session expiry set at DISCONNECT although it was 0 at CONNECT [MQTT-3.14.2-2]"}
+	errAuth          = &packet.Error{Code: packet.CodeProtocolError, Text: "AUTH without an authentication method in CONNECT [MQTT-4.12.0-1]"}
+	errAckKind       = &packet.Error{Code: packet.CodeProtocolError, Text: "acknowledgement does not fit the QoS of its packet"}
+)
+
+// reject ends the connection because of what the client sent: with the reason code in MQTT 5, by closing before.
+func (c *Conn) reject(err error) {
+	c.l.s.Stats.Malformed.Add(1)
+	c.l.s.o.Logger.Debug("client refused", "remote", c.t.RemoteAddr(), "err", err)
+	code := packet.Code(err)
+	if c.phase == phaseNew {
+		c.refuse(code, err.Error())
+		return
+	}
+	c.fail(code, err.Error())
+}
+
+// fail ends a connection with a DISCONNECT where the version has one for servers.
+func (c *Conn) fail(code byte, reason string) {
+	if c.phase >= phaseClosing {
+		return
+	}
+	if c.version >= packet.V5 && c.phase == phaseConnected {
+		if !c.problems {
+			reason = ""
+		}
+		c.queue(packet.AppendDisconnect(c.buffer(), code, reason))
+	}
+	c.end(0)
+}
+
+// end closes the connection once what is queued has been written.
+func (c *Conn) end(byte) {
+	if c.phase >= phaseClosing {
+		return
+	}
+	c.phase = phaseClosing
+	c.markDirty()
+	c.l.b.Schedule()
+}
+
+// Close implements broker.Conn.
+func (c *Conn) Close(code byte) {
+	if code == broker.CodeTakenOver {
+		c.client = nil
+	}
+	c.l.giveBuffer(c)
+	c.fail(code, "")
+}
+
+// buffer returns the out buffer to append to.
+func (c *Conn) buffer() []byte {
+	if c.out == nil {
+		c.out = c.l.takeBuffer()
+	}
+	return c.out
+}
+
+// queue takes the grown out buffer.
+func (c *Conn) queue(b []byte) {
+	c.l.queued += len(b) - len(c.out)
+	c.out = b
+	c.markDirty()
+}
+
+func (c *Conn) markDirty() {
+	c.l.dirty = true
+	if !c.queuedIn {
+		c.queuedIn = true
+		c.l.b.MarkDirty(c)
+	}
+}
+
+// Flush implements broker.Conn: one write for everything the round has queued.
+func (c *Conn) Flush() {
+	c.queuedIn = false
+	if len(c.out) > 0 && c.phase != phaseClosed {
+		// The error needs no handling: OnClose has run by then.
+		_, _ = c.t.Write(c.out)
+		if c.phase != phaseClosed {
+			c.account()
+		}
+	}
+	c.l.giveBuffer(c)
+	if c.phase == phaseClosing {
+		_ = c.t.Close()
+	}
+	if c.buffered > c.l.s.o.OutboundPerClient*2+packetSlack && c.phase == phaseConnected {
+		// Deliveries stop long before; what grows here are answers to a client that does not read them.
+		c.l.s.Stats.SlowClosed.Add(1)
+		c.phase = phaseClosing
+		_ = c.t.Close()
+	}
+}
+
+const packetSlack = 64 << 10
+
+// account refreshes how much the socket has not taken, for this connection and for the hub.
+func (c *Conn) account() {
+	n := c.t.OutboundBuffered()
+	if n == c.buffered {
+		return
+	}
+	c.l.s.buffered.Add(int64(n - c.buffered))
+	c.buffered = n
+	if n > 0 && !c.slow {
+		c.slow = true
+		c.l.behind = append(c.l.behind, c)
+	}
+}
+
+// Room implements broker.Conn. A connection that has nothing queued always has room for one message, whatever its
+// size; beyond that it has a limit of its own, and all connections have one together.
+func (c *Conn) Room(n int) bool {
+	if c.phase != phaseConnected {
+		return false
+	}
+	if c.buffered > 0 {
+		c.account()
+	}
+	have := c.buffered + len(c.out)
+	if have == 0 && n < packetSlack {
+		return true
+	}
+	over := c.l.s.buffered.Load() > c.l.s.o.Outbound
+	if have == 0 {
+		return !over
+	}
+	return have+n <= c.l.s.o.OutboundPerClient && !(over && c.buffered > 0)
+}
+
+// trim gives back what an idle connection does not need.
+func (c *Conn) trim() { c.acks.trim() }

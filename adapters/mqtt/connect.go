@@ -1,0 +1,216 @@
+package mqtt
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"edgehub/adapters/eventloop"
+	"edgehub/adapters/mqtt/packet"
+	"edgehub/hub/broker"
+	"edgehub/hub/message"
+)
+
+// onConnect handles CONNECT: everything that can refuse it, then the session is asked for.
+func (c *Conn) onConnect(body []byte) error {
+	var p packet.Connect
+	err := p.Decode(body)
+	c.version = p.Version
+	if err != nil {
+		return err
+	}
+	c.problems = p.RequestProblemInfo
+	switch {
+	case p.HasAuthMethod:
+		c.refuse(packet.CodeBadAuthenticationMethod, "this hub has no extended authentication")
+		return nil
+	case !c.anonymousAllowed():
+		c.refuse(packet.CodeNotAuthorized, "this listener takes no anonymous clients")
+		return nil
+	case c.l.s.draining.Load():
+		c.refuse(packet.CodeServerShuttingDown, "the hub is stopping")
+		return nil
+	}
+	req, assigned, err := c.request(&p)
+	if err != nil {
+		return err
+	}
+	c.settle(&p)
+	c.l.s.Stats.Connects.Add(1)
+	c.phase = phaseWaiting
+	c.pending(&p, assigned)
+	c.l.b.Connect(c, req)
+	c.l.dirty = true
+	return nil
+}
+
+func (c *Conn) anonymousAllowed() bool {
+	local := c.t.LocalAddr().String()
+	for _, l := range c.l.s.o.Listeners {
+		if l.Address == local || strings.HasPrefix(l.Address, "0.0.0.0:") || strings.HasPrefix(l.Address, "[::]:") || strings.HasPrefix(l.Address, ":") {
+			return l.AllowAnonymous
+		}
+	}
+	return len(c.l.s.o.Listeners) == 1 && c.l.s.o.Listeners[0].AllowAnonymous
+}
+
+// request is what the CONNECT asks of the broker.
+func (c *Conn) request(p *packet.Connect) (req broker.ConnectRequest, assigned string, err error) {
+	id := string(p.ClientID)
+	if id == "" {
+		var b [12]byte
+		_, _ = rand.Read(b[:]) // never fails
+		id = "auto-" + hex.EncodeToString(b[:])
+		assigned = id
+	}
+	req = broker.ConnectRequest{ClientID: id, Clean: p.Clean, Window: int(p.ReceiveMax)}
+	switch {
+	case c.version >= packet.V5:
+		req.Expiry = min(p.SessionExpiryS, c.l.s.o.SessionExpiryMax)
+	case !p.Clean:
+		req.Expiry = c.l.s.o.SessionExpiryMax
+	}
+	c.expires, c.clean = req.Expiry > 0, p.Clean
+	if p.Will == nil {
+		return req, assigned, nil
+	}
+	if hubTopic(p.Will.Topic) {
+		return req, "", errTopicHub
+	}
+	w := p.Will
+	req.Will = &broker.Will{DelayS: w.DelayS, Msg: message.Message{
+		Topic: slices.Clone(w.Topic), Payload: slices.Clone(w.Payload), QoS: w.QoS, Retain: w.Retain, Props: w.Props.Clone()}}
+	if w.HasExpiry {
+		req.Will.Msg.ExpiresMs = max(int64(w.ExpiryS)*1000, 1)
+	}
+	return req, assigned, nil
+}
+
+// settle takes over what the connection itself needs of the CONNECT.
+func (c *Conn) settle(p *packet.Connect) {
+	c.maxPacket = p.MaxPacket
+	c.keepAlive = p.KeepAlive
+	if m := c.l.s.o.KeepAliveMax; m > 0 && (c.keepAlive == 0 || int(c.keepAlive) > m) {
+		c.keepAlive = uint16(min(m, 65535))
+	}
+	if c.version < packet.V5 { // older clients are not told, so theirs holds
+		c.keepAlive = p.KeepAlive
+	}
+	c.keepAliveMs = int64(c.keepAlive) * 1500
+}
+
+// pending prepares the CONNACK; it is sent by Attached.
+func (c *Conn) pending(p *packet.Connect, assigned string) {
+	o := &c.l.s.o
+	ack := packet.Connack{
+		ReceiveMax:    uint16(min(o.ReceiveMaximum, 65535)),
+		MaxPacket:     uint32(o.MaxPacket),
+		TopicAliasMax: aliasMax,
+		NoShared:      true,
+	}
+	if assigned != "" {
+		ack.AssignedClientID = []byte(assigned)
+	}
+	if p.SessionExpiryS != min(p.SessionExpiryS, o.SessionExpiryMax) {
+		ack.HasSessionExpiry, ack.SessionExpiryS = true, min(p.SessionExpiryS, o.SessionExpiryMax)
+	}
+	if c.keepAlive != p.KeepAlive {
+		ack.HasServerKeepAlive, ack.ServerKeepAlive = true, c.keepAlive
+	}
+	// Encoded now with "session present" clear; Attached sets the bit, which is the third byte from the properties on.
+	c.queueQuiet(packet.AppendConnack(c.buffer(), c.version, &ack))
+}
+
+// queueQuiet takes the grown out buffer without having it flushed yet.
+func (c *Conn) queueQuiet(b []byte) {
+	c.l.queued += len(b) - len(c.out)
+	c.out = b
+}
+
+// Attached implements broker.Conn: the session is here, CONNECT is answered.
+func (c *Conn) Attached(client *broker.Client, present bool) {
+	c.client = client
+	if c.phase != phaseWaiting { // closed in the meantime
+		c.l.b.AtSafePoint(func() { c.l.b.Disconnect(client, c) })
+		return
+	}
+	c.phase = phaseConnected
+	if present {
+		c.out[connackFlags(c.out)] |= 1
+	}
+	c.l.wheel.remove(c)
+	c.l.wheel.add(c, c.seenMs+max(c.keepAliveMs, wheelStepMs))
+	c.markDirty()
+	if c.need == 0 {
+		eventloop.Nudge(c.t) // input that was held while the session was on its way
+	}
+}
+
+// connackFlags is where the acknowledge flags of the CONNACK at the start of b are: behind the remaining length.
+func connackFlags(b []byte) int {
+	i := 1
+	for b[i] >= 0x80 {
+		i++
+	}
+	return i + 1
+}
+
+// refuse answers CONNECT with a reason and closes. Versions before 5 have few codes; for the rest they just close.
+func (c *Conn) refuse(code byte, reason string) {
+	c.l.s.Stats.Refused.Add(1)
+	known := c.version == packet.V31 || c.version == packet.V311
+	if !known && c.version < packet.V5 { // not even the version could be read
+		c.end(0)
+		return
+	}
+	version := min(c.version, packet.V5)
+	if known {
+		if _, ok := packet.ConnackV3(code); !ok {
+			c.end(0)
+			return
+		}
+	}
+	if !c.problems {
+		reason = ""
+	}
+	c.queue(packet.AppendConnack(c.buffer(), version, &packet.Connack{Code: code, Reason: reason}))
+	c.end(0)
+}
+
+// onDisconnect handles DISCONNECT: the client is going on purpose.
+func (c *Conn) onDisconnect(body []byte) error {
+	var p packet.Disconnect
+	if err := p.Decode(c.version, body); err != nil {
+		return err
+	}
+	if p.HasSessionExpiry {
+		if !c.expires && p.SessionExpiryS > 0 {
+			return errExpiry
+		}
+		c.client.SetExpiry(c.l.b, p.SessionExpiryS)
+	}
+	if p.Code != packet.CodeDisconnectWithWill {
+		c.l.b.DropWill(c.client)
+	}
+	c.end(0)
+	return nil
+}
+
+// onAuth: no CONNECT with an authentication method is ever accepted, so every AUTH is one too many.
+func (c *Conn) onAuth(body []byte) error {
+	var p packet.Auth
+	if err := p.Decode(c.version, body); err != nil {
+		return err
+	}
+	return errAuth
+}
+
+func hubTopic(name []byte) bool {
+	return len(name) >= 4 && string(name[:4]) == "$SYS" && (len(name) == 4 || name[4] == '/')
+}
+
+const aliasMax = 16
+
+// aliases are the topic aliases that a client has set.
+type aliases [aliasMax + 1]string

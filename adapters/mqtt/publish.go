@@ -1,0 +1,192 @@
+package mqtt
+
+import (
+	"unsafe"
+
+	"edgehub/adapters/mqtt/packet"
+	"edgehub/hub/broker"
+	"edgehub/hub/message"
+)
+
+// onPublish handles PUBLISH. Nothing is acknowledged here: the broker calls Ack once the message is in the log.
+func (c *Conn) onPublish(first byte, body []byte) error {
+	p := &c.l.pub
+	if err := p.Decode(c.version, first, body); err != nil {
+		return err
+	}
+	name, err := c.topic(p)
+	if err != nil {
+		return err
+	}
+	m := &c.l.msg
+	now := c.l.s.o.Clock.NowMs()
+	*m = message.Message{Topic: name, Payload: p.Payload, TimeMs: now, QoS: p.QoS, Retain: p.Retain, Props: p.Props}
+	if p.HasExpiry {
+		m.ExpiresMs = max(now+int64(p.ExpiryS)*1000, 1)
+	}
+	if c.client.HasNoLocal() {
+		m.Origin = message.Origin{Client: clientID(c.client), NoLocal: true}
+	}
+	c.l.dirty = true
+	if p.QoS == 0 {
+		if code := c.l.b.Publish(c.client, nil, 0, m); code != broker.CodeOK {
+			c.l.s.o.Logger.Debug("QoS 0 message refused", "client", c.client.ClientID, "topic", string(name), "code", code)
+		}
+		return nil
+	}
+	return c.publishAcked(p, m)
+}
+
+func clientID(c *broker.Client) []byte {
+	return unsafe.Slice(unsafe.StringData(c.ClientID), len(c.ClientID))
+}
+
+// topic resolves topic aliases and judges the name.
+func (c *Conn) topic(p *packet.Publish) ([]byte, error) {
+	name := p.Topic
+	if p.Alias > 0 {
+		if p.Alias > aliasMax {
+			return nil, errAlias
+		}
+		if c.topics == nil {
+			c.topics = &aliases{}
+		}
+		if len(name) > 0 {
+			if c.topics[p.Alias] != string(name) {
+				c.topics[p.Alias] = string(name)
+			}
+		} else if s := c.topics[p.Alias]; s != "" {
+			name = unsafe.Slice(unsafe.StringData(s), len(s))
+		} else {
+			return nil, errAlias
+		}
+	}
+	if name[0] == '$' && hubTopic(name) {
+		return nil, errTopicHub
+	}
+	if c.l.levels(name) {
+		return nil, errTopicLevels
+	}
+	return name, nil
+}
+
+// levels reports whether a topic has too many levels.
+func (l *loop) levels(name []byte) bool {
+	limit := l.s.o.TopicLevels
+	if limit <= 0 || len(name) <= limit {
+		return false
+	}
+	n := 1
+	for _, x := range name {
+		if x == '/' {
+			n++
+		}
+	}
+	return n > limit
+}
+
+func (c *Conn) publishAcked(p *packet.Publish, m *message.Message) error {
+	if c.version >= packet.V5 {
+		if int(c.unacked)+c.client.Inbound.Len() >= c.l.s.o.ReceiveMaximum && !(p.QoS == 2 && c.client.Inbound.Pending(p.ID)) {
+			return errReceiveMax
+		}
+	} else if c.acks.len() >= 65535 {
+		return errBacklog
+	}
+	if p.QoS == 2 {
+		if c.client.Inbound.Pending(p.ID) {
+			// Taken before: acknowledged again, not published again [MQTT-4.3.3-10]. It waits behind whatever the log
+			// has not committed yet, in case the first copy is among that.
+			seq := c.acks.add(p.ID, 2)
+			c.l.b.Barrier(c, seq)
+			return nil
+		}
+		m.Origin.QoS2Seq = c.l.b.Take(c.client, p.ID)
+		if m.Origin.QoS2Seq > 0 {
+			m.Origin.PacketID, m.Origin.Client = p.ID, clientID(c.client)
+		}
+	}
+	seq := c.acks.add(p.ID, p.QoS)
+	if p.QoS == 1 {
+		c.unacked++
+	}
+	if code := c.l.b.Publish(c.client, c, seq, m); code != broker.CodeOK {
+		c.Ack(seq, code)
+	}
+	return nil
+}
+
+// Ack implements broker.Conn. Answers leave in the order of the publishes.
+func (c *Conn) Ack(seq uint32, code byte) {
+	c.acks.done(seq, code)
+	if c.phase != phaseConnected || c.client == nil {
+		return
+	}
+	b := c.buffer()
+	for {
+		e, ok := c.acks.next()
+		if !ok {
+			break
+		}
+		kind := packet.TypePuback
+		if e.qos == 2 {
+			kind = packet.TypePubrec
+			if e.code >= 0x80 {
+				c.l.b.Forget(c.client, e.id)
+			}
+		} else {
+			c.unacked--
+		}
+		if e.code >= 0x80 && c.version < packet.V5 {
+			// Older versions cannot refuse: without an acknowledgement the client repeats it after reconnecting.
+			c.queue(b)
+			c.end(0)
+			return
+		}
+		b = packet.AppendAck(b, c.version, kind, e.id, e.code)
+	}
+	c.queue(b)
+}
+
+// onAck handles PUBACK, PUBREC, PUBREL and PUBCOMP.
+func (c *Conn) onAck(first byte, body []byte) error {
+	a, err := packet.DecodeAck(c.version, first, body)
+	if err != nil {
+		return err
+	}
+	c.l.dirty = true
+	switch kind := first >> 4; kind {
+	case packet.TypePuback:
+		c.l.b.Acked(c.client, a.ID)
+	case packet.TypePubrec:
+		c.onPubrec(a)
+	case packet.TypePubcomp:
+		c.l.b.Completed(c.client, a.ID)
+	case packet.TypePubrel:
+		code := broker.CodeOK
+		if !c.l.b.Release(c.client, a.ID) {
+			code = packet.CodePacketIDNotFound
+		}
+		c.queue(packet.AppendAck(c.buffer(), c.version, packet.TypePubcomp, a.ID, code))
+	}
+	return nil
+}
+
+func (c *Conn) onPubrec(a packet.Ack) {
+	if a.Code >= 0x80 { // the client refuses the message: it is done with [MQTT-4.3.3-4]
+		c.l.b.Acked(c.client, a.ID)
+		return
+	}
+	code := broker.CodeOK
+	if !c.l.b.Received(c.client, a.ID) {
+		code = packet.CodePacketIDNotFound
+	}
+	c.queue(packet.AppendAck(c.buffer(), c.version, packet.TypePubrel, a.ID, code))
+}
+
+// SendRelease implements broker.Conn.
+func (c *Conn) SendRelease(id uint16) {
+	if c.phase == phaseConnected {
+		c.queue(packet.AppendAck(c.buffer(), c.version, packet.TypePubrel, id, broker.CodeOK))
+	}
+}

@@ -1,0 +1,247 @@
+// Package broker is the middle of the hub: it takes publishes into the log, fans committed records out to the
+// sessions that want them, and only then acknowledges. It knows no protocol and no socket.
+//
+// # Loops and rounds
+//
+// Each event loop has one Loop here, and whatever belongs to a connection is touched on its loop only. While a loop
+// handles its ready sockets, publishes are appended to the open batches of their partitions. Then comes the round: one
+// write per touched partition, fan-out, acknowledgements, one write per connection. Loops talk to each other through
+// mailboxes.
+//
+// # Order
+//
+// A partition has one committer at a time. It takes the open batch, writes it, and hands its records out in offset
+// order before it takes the next one; mail for a loop is posted in that order too, and a mailbox is a FIFO. So every
+// loop sees the records of a partition in offset order.
+//
+// # Bounded memory
+//
+// Nothing is queued per session. A session that cannot take a record now (offline, window full, connection slow)
+// keeps its position and reads the log later; see catchup.go.
+package broker
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"edgehub/hub/message"
+	"edgehub/hub/session"
+	"edgehub/hub/stream"
+	"edgehub/hub/topic"
+	"edgehub/internal/hubtime"
+	"edgehub/storage/seglog"
+)
+
+// Reason codes of MQTT 5 that the broker itself gives; protocols without them translate.
+const (
+	CodeOK              byte = 0x00
+	CodeUnspecified     byte = 0x80
+	CodeTakenOver       byte = 0x8E
+	CodeQuotaExceeded   byte = 0x97
+	CodeFilterInvalid   byte = 0x8F
+	CodeNotAuthorized   byte = 0x87
+	CodeNoSubscription  byte = 0x11
+	CodeSharedForbidden byte = 0x9E
+)
+
+// Meta is the durable metadata that the broker keeps: storage/meta in the hub.
+type Meta interface {
+	Put(key, value []byte)
+	Delete(key []byte)
+	Commit() error
+	Scan(prefix []byte, fn func(key, value []byte) error) error
+}
+
+// Conn is a connection as the broker uses it, always on its loop. None of the methods writes to the socket except
+// Flush.
+type Conn interface {
+	// Attached answers Connect: the session is the connection's now; present tells whether it was there before.
+	Attached(c *Client, present bool)
+	// Room reports whether n more bytes may be queued towards the client.
+	Room(n int) bool
+	// Send queues a PUBLISH. False: it is larger than the client takes and was dropped [MQTT-3.1.2-25].
+	Send(d *Delivery) bool
+	// SendRelease queues a PUBREL.
+	SendRelease(id uint16)
+	// Ack tells that the publish with that number is committed (CodeOK) or refused.
+	Ack(seq uint32, code byte)
+	// Close ends the connection with a reason code, without what is queued. With CodeTakenOver the session belongs to
+	// another connection from now on.
+	Close(code byte)
+	// Flush writes what is queued.
+	Flush()
+}
+
+// Delivery is one message on its way to one client.
+type Delivery struct {
+	Msg    *message.Message
+	QoS    byte
+	Dup    bool
+	Retain bool
+	ID     uint16
+	SubIDs []uint32
+	// Shared caches the encoded forms of Msg while it goes to many clients of one loop; nil for a single one.
+	Shared *Shared
+}
+
+// Shared holds encoded forms of one message, so that each variant is encoded once per loop. The connection decides
+// what a variant is.
+type Shared struct {
+	Variants [24]Variant
+}
+
+// Variant is one encoded form; IDAt is where the packet id goes, 0 when it has none.
+type Variant struct {
+	Valid bool
+	Bytes []byte
+	IDAt  int
+}
+
+func (s *Shared) reset() {
+	for i := range s.Variants {
+		s.Variants[i].Valid = false
+	}
+}
+
+// Limits bound what clients can make the broker hold.
+type Limits struct {
+	ReceiveMaximum   int    // messages in flight to a client
+	SessionExpiryMax uint32 // seconds
+	SubsPerClient    int
+	TopicLevels      int
+	CatchupBytes     int64 // bytes of log read ahead for all sessions together
+	InboundBytes     int64 // bytes appended and not yet committed, per partition
+}
+
+// Options of a Broker.
+type Options struct {
+	Streams *stream.Set
+	Meta    Meta
+	Clock   *hubtime.Clock
+	Logger  *slog.Logger
+	Limits  Limits
+}
+
+// Broker routes messages. Its methods are safe for concurrent use; those of a Loop belong to that loop.
+type Broker struct {
+	o     Options
+	log   *slog.Logger
+	parts []*partition // by stream.Partition.ID
+
+	loops   atomic.Pointer[[]*Loop]
+	loopsMu sync.Mutex
+
+	// subs are the subscriptions of connected sessions. version rises after each change, so that cached matches
+	// are noticed to be stale.
+	subs struct {
+		sync.RWMutex
+		tree topic.Tree[*attachment, target]
+		n    int
+	}
+	version atomic.Uint64
+
+	reg      registry
+	retained retained
+	catchup  catchup
+	timers   timers
+	vector   vector
+	Stats    Stats
+
+	stop chan struct{}
+	wg   sync.WaitGroup
+}
+
+// Stats are counters of the whole hub, read by status and metrics.
+type Stats struct {
+	In, Out                                                      atomic.Int64
+	InBytes, OutBytes                                            atomic.Int64
+	DroppedQoS0, DroppedExpired, DroppedTrimmed, DroppedTooLarge atomic.Int64
+	RefusedFull, RefusedWrite, RefusedBusy, Unroutable           atomic.Int64
+	Resent, Takeovers, Commits, CommitBytes                      atomic.Int64
+	CatchupJobs, CatchupRecords, CatchupScanned                  atomic.Int64
+	SessionsExpired, WillsFired                                  atomic.Int64
+}
+
+// partition is the write side of one partition.
+type partition struct {
+	*stream.Partition
+
+	// mu guards what follows. It is held for an append or a swap, never during I/O.
+	mu         sync.Mutex
+	open       *batch
+	spare      *batch
+	committing bool
+	writing    *batch   // taken from open, not yet committed or refused
+	awaiting   []*batch // written, not yet synced: Synced streams only
+
+	// posted is the offset below which mail has been posted to every loop that wants it. It is stored after the mail.
+	posted atomic.Int64
+}
+
+// batch is records that are committed together, and who waits for them.
+type batch struct {
+	b     seglog.Builder
+	pend  []pending
+	after []func() // called when the batch has been acknowledged
+}
+
+// pending is what the commit of one record needs to know.
+type pending struct {
+	entry  *topicEntry
+	from   *Client // publisher, nil for the hub itself
+	conn   Conn    // who gets the acknowledgement; nil: nobody
+	loop   *Loop   // conn's loop
+	done   func(part *stream.Partition, offset int64, code byte)
+	loc    seglog.Loc
+	timeMs int64
+	seq    uint32
+	retain bool
+	quiet  bool   // a copy of a record that was handed out before: not fanned out again
+	id     uint16 // packet id of a QoS 2 publish of a persistent session
+	q2     uint64 // its number, 0: none
+}
+
+// New returns a broker on the given streams. Recover must be called before it serves.
+func New(o Options) *Broker {
+	b := &Broker{o: o, log: o.Logger, stop: make(chan struct{})}
+	b.loops.Store(&[]*Loop{})
+	b.reg.init()
+	b.catchup.init(b)
+	for _, p := range o.Streams.Partitions {
+		next := p.Log.Next()
+		bp := &partition{Partition: p, open: &batch{}, spare: &batch{}}
+		bp.open.b.Reset(next)
+		bp.posted.Store(next)
+		b.parts = append(b.parts, bp)
+	}
+	return b
+}
+
+// Start runs the background work.
+func (b *Broker) Start() {
+	b.catchup.start()
+	b.wg.Add(1)
+	go b.tick()
+}
+
+// Stop ends the background work. Loops must have stopped before.
+func (b *Broker) Stop() {
+	close(b.stop)
+	b.wg.Wait()
+	b.catchup.stop()
+}
+
+// Connections is the number of attached clients, Sessions of all sessions, Subscriptions of those of attached clients.
+func (b *Broker) Counts() (connections, sessions, subscriptions int) {
+	connections, sessions = b.reg.counts()
+	b.subs.RLock()
+	defer b.subs.RUnlock()
+	return connections, sessions, b.subs.n
+}
+
+// target is one subscription of a connected session.
+type target struct {
+	to  *attachment
+	sub *session.Sub
+}

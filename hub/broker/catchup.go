@@ -1,0 +1,624 @@
+package broker
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"edgehub/hub/message"
+	"edgehub/hub/session"
+	"edgehub/storage/seglog"
+)
+
+// Reading from the log.
+//
+// A session that could not take a record keeps its position. When it has room again, a reader goroutine reads on from
+// there, keeps what concerns the session and posts it to the session's loop as one chunk; the loop delivers from it as
+// the window and the connection allow. A session has one chunk at most, and all chunks together are bounded: a session
+// that waits for memory is queued, and one that holds a chunk without progress while others wait loses it again (and
+// nothing with it: positions move only when a record is really delivered).
+//
+// Back to the live flow: the loop hands a partition's records to its clients in offset order, and notes in handled
+// what it has handed out. A session that is behind lets those pass. When its Next has reached both handled (nothing of
+// interest at or above Next has passed by yet) and Floor (everything at or above was matched with all its
+// subscriptions in place), every later record will come by on the loop, and the session goes live at Next; records
+// below Next that are still in the mailbox are recognised and skipped.
+
+const (
+	chunkBytes   = 128 << 10 // a chunk is closed beyond this many bytes
+	chunkItems   = 2048
+	readBytes    = 256 << 10 // one read of the log
+	scanBytes    = 8 << 20   // a job that finds little gives way after scanning this much
+	readers      = 2
+	jobsQueued   = 4096
+	retainedStep = 256 // retained messages looked up by one job
+)
+
+type itemKind uint8
+
+const (
+	itemRecord       itemKind = iota // a record behind a cursor
+	itemResend                       // a message in flight before the reconnect
+	itemRelease                      // a PUBREL to send again
+	itemRetained                     // a retained message for a new subscription
+	itemRetainedGone                 // one that was cleared or has no record any more
+	itemGone                         // a message in flight whose record is no more
+)
+
+type chunkItem struct {
+	kind        itemKind
+	id          uint16
+	part        uint32
+	offset      int64
+	timeMs      int64
+	grant       session.Grant
+	t, a, b, c  int // topic is buf[t:a], payload buf[a:b], headers buf[b:c]
+	headerCount int
+}
+
+type chunk struct {
+	buf   []byte
+	items []chunkItem
+	pos   int
+	next  []session.Position // where each cursor is after the chunk
+	seen  int                // pos at the last tick
+	size  int64              // accounted bytes
+}
+
+// retItem is a retained message to be sent because of a new subscription.
+type retItem struct {
+	topic string
+	sub   *session.Sub
+}
+
+// flightRef is what a job needs to send a message again.
+type flightRef struct {
+	id     uint16
+	state  session.State
+	part   uint32
+	offset int64
+	grant  session.Grant
+}
+
+type job struct {
+	loop    *Loop
+	client  *Client
+	gen     uint32
+	resend  []flightRef
+	ret     []retItem
+	cursors []session.Cursor
+	matcher *session.Matcher
+}
+
+// catchup is the pool of readers and the bound on what they read ahead.
+type catchup struct {
+	b    *Broker
+	jobs chan *job
+	done chan struct{}
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	inUse   int64
+	waiting []waiter
+}
+
+type waiter struct {
+	loop   *Loop
+	client *Client
+	gen    uint32
+}
+
+func (k *catchup) init(b *Broker) {
+	k.b, k.jobs, k.done = b, make(chan *job, jobsQueued), make(chan struct{})
+}
+
+func (k *catchup) start() {
+	for range readers {
+		k.wg.Add(1)
+		go k.run()
+	}
+}
+
+func (k *catchup) stop() {
+	close(k.done)
+	k.wg.Wait()
+}
+
+func (k *catchup) run() {
+	defer k.wg.Done()
+	r := &reader{b: k.b}
+	for {
+		select {
+		case <-k.done:
+			return
+		case j := <-k.jobs:
+			ch := r.read(j)
+			k.account(ch)
+			j.loop.Post(func() { j.loop.chunkRead(j, ch) })
+		}
+	}
+}
+
+// reserve takes a place for one more chunk. False: none is free, and the client will be pumped when one is.
+func (k *catchup) reserve(l *Loop, c *Client) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.inUse > 0 && k.inUse+chunkBytes > k.b.o.Limits.CatchupBytes {
+		k.waiting = append(k.waiting, waiter{l, c, c.gen})
+		return false
+	}
+	k.inUse += chunkBytes
+	return true
+}
+
+// account replaces the reservation by the chunk's real size.
+func (k *catchup) account(ch *chunk) {
+	ch.size = int64(cap(ch.buf))
+	k.mu.Lock()
+	k.inUse += ch.size - chunkBytes
+	k.mu.Unlock()
+}
+
+func (k *catchup) free(ch *chunk) {
+	if ch != nil {
+		k.give(ch.size)
+	}
+}
+
+func (k *catchup) give(n int64) {
+	k.mu.Lock()
+	k.inUse -= n
+	var next []waiter
+	for room := k.b.o.Limits.CatchupBytes - k.inUse; len(k.waiting) > 0 && room > 0; room -= chunkBytes {
+		next = append(next, k.waiting[0])
+		k.waiting = k.waiting[1:]
+	}
+	k.mu.Unlock()
+	for _, w := range next {
+		w.loop.Post(func() {
+			if w.client.att != nil && w.client.att.loop == w.loop && w.client.gen == w.gen {
+				w.loop.wantPump(w.client)
+			}
+		})
+	}
+}
+
+func (k *catchup) contended() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.waiting) > 0
+}
+
+// wantPump has the client looked at in this round or the next.
+func (l *Loop) wantPump(c *Client) {
+	if !c.pumping {
+		c.pumping = true
+		l.pumps = append(l.pumps, c)
+	}
+}
+
+func (l *Loop) pump() {
+	for i := 0; i < len(l.pumps); i++ {
+		c := l.pumps[i]
+		l.pumps[i] = nil
+		if c.att == nil || c.att.loop != l {
+			continue
+		}
+		c.pumping = false
+		l.pumpClient(c)
+	}
+	l.pumps = l.pumps[:0]
+}
+
+// pumpClient delivers from the client's chunk and has the next one read when it is used up.
+func (l *Loop) pumpClient(c *Client) {
+	if c.chunk != nil {
+		if !l.deliverChunk(c) {
+			l.markActive(c)
+			return // an acknowledgement or the tick goes on
+		}
+		for _, n := range c.chunk.next {
+			if cur := c.Cursor(n.Part); cur != nil && cur.Behind {
+				cur.Next = max(cur.Next, n.Offset)
+			}
+		}
+		l.b.catchup.free(c.chunk)
+		c.chunk = nil
+	}
+	l.goLive(c)
+	if c.reading || !l.wants(c) || !l.b.catchup.reserve(l, c) {
+		return
+	}
+	j := l.newJob(c)
+	select {
+	case l.b.catchup.jobs <- j:
+		c.reading = true
+		l.b.Stats.CatchupJobs.Add(1)
+	default: // the tick tries again
+		l.b.catchup.give(chunkBytes)
+		l.markActive(c)
+	}
+}
+
+// wants reports whether the client has something to read and could take some of it.
+func (l *Loop) wants(c *Client) bool {
+	if len(c.resend) > 0 || len(c.retq) > 0 {
+		return true
+	}
+	return c.IsBehind() && c.Flights.Len() < c.window
+}
+
+// goLive moves cursors that have arrived back to the live flow.
+func (l *Loop) goLive(c *Client) {
+	for i := range c.Cursors {
+		cur := &c.Cursors[i]
+		if cur.Behind && len(c.retq) == 0 && len(c.resend) == 0 && cur.Next >= l.handled[cur.Part] && cur.Next >= cur.Floor {
+			cur.Behind = false
+		}
+	}
+}
+
+func (l *Loop) newJob(c *Client) *job {
+	j := &job{loop: l, client: c, gen: c.gen}
+	switch {
+	case len(c.resend) > 0:
+		for _, id := range c.resend[:min(len(c.resend), chunkItems)] {
+			if f := c.Flights.Get(id); f != nil {
+				j.resend = append(j.resend, flightRef{f.ID, f.State, f.Part, f.Offset,
+					session.Grant{QoS: f.QoS, RetainAsPublished: f.RetainAsPublished, SubIDs: f.SubIDs}})
+			} else {
+				j.resend = append(j.resend, flightRef{id: id})
+			}
+		}
+	case len(c.retq) > 0:
+		j.ret = slices.Clone(c.retq[:min(len(c.retq), retainedStep)])
+	default:
+		for _, cur := range c.Cursors {
+			if cur.Behind {
+				j.cursors = append(j.cursors, cur)
+			}
+		}
+		j.matcher = c.Matcher()
+	}
+	return j
+}
+
+// chunkRead takes the outcome of a job, on the loop that asked for it.
+func (l *Loop) chunkRead(j *job, ch *chunk) {
+	c := j.client
+	if c.gen != j.gen || c.att == nil || c.att.loop != l {
+		l.b.catchup.free(ch)
+		return
+	}
+	c.reading = false
+	c.chunk = ch
+	l.wantPump(c)
+}
+
+// deliverChunk delivers until the chunk is used up (true) or the client can take no more (false).
+func (l *Loop) deliverChunk(c *Client) bool {
+	ch := c.chunk
+	for ; ch.pos < len(ch.items); ch.pos++ {
+		it := &ch.items[ch.pos]
+		ok := true
+		switch it.kind {
+		case itemRecord:
+			ok = l.deliverRecord(c, ch, it)
+		case itemRetained, itemRetainedGone:
+			ok = l.deliverRetained(c, ch, it)
+		default:
+			ok = l.resendFlight(c, ch, it)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// prepare makes the scratch message from an item; false when the message has expired or is none.
+func (l *Loop) prepare(ch *chunk, it *chunkItem) bool {
+	m := &l.msg
+	err := m.Decode(seglog.Record{Offset: it.offset, TimeMs: it.timeMs, Key: ch.buf[it.t:it.a], Value: ch.buf[it.a:it.b],
+		Headers: seglog.Headers{Count: it.headerCount, Raw: ch.buf[it.b:it.c]}})
+	if err != nil {
+		l.b.log.Warn("a record is not a message and is passed over", "partition", l.b.parts[it.part].Name, "err", err)
+		return false
+	}
+	return m.ExpiresMs == 0 || m.ExpiresMs > l.b.o.Clock.NowMs()
+}
+
+func (l *Loop) deliverRecord(c *Client, ch *chunk, it *chunkItem) bool {
+	cur := c.Cursor(it.part)
+	if cur == nil || !cur.Behind || it.offset < cur.Next {
+		return true
+	}
+	alive := l.prepare(ch, it)
+	size := it.c - it.t + packetOverhead
+	switch qos := min(l.msg.QoS, it.grant.QoS); {
+	case !alive:
+		l.b.Stats.DroppedExpired.Add(1)
+	case qos == 0: // never queued
+	case qos == 2 && len(c.skip) > 0 && c.skip[flightKey{it.part, it.offset}]:
+	case c.Flights.Len() >= c.window || !c.conn.Room(size):
+		return false
+	default:
+		l.launch(c, it, qos, false)
+	}
+	cur.Next = it.offset + 1
+	return true
+}
+
+// launch puts the scratch message in flight and queues it.
+func (l *Loop) launch(c *Client, it *chunkItem, qos byte, retained bool) {
+	f := c.Flights.Add()
+	f.State, f.QoS, f.Part, f.Offset = session.Sent, qos, it.part, it.offset
+	f.RetainAsPublished, f.SubIDs, f.Retained = it.grant.RetainAsPublished, it.grant.SubIDs, retained
+	l.noteFlight(c, l.b.parts[it.part], f)
+	l.markActive(c)
+	l.b.Stats.CatchupRecords.Add(1)
+	l.send(c, &Delivery{Msg: &l.msg, QoS: qos, ID: f.ID, SubIDs: it.grant.SubIDs,
+		Retain: retained || l.msg.Retain && it.grant.RetainAsPublished})
+}
+
+func (l *Loop) deliverRetained(c *Client, ch *chunk, it *chunkItem) bool {
+	if len(c.retq) == 0 {
+		return true
+	}
+	if it.kind == itemRetained && l.prepare(ch, it) {
+		qos := min(l.msg.QoS, it.grant.QoS)
+		if !c.conn.Room(it.c-it.t+packetOverhead) || qos > 0 && c.Flights.Len() >= c.window {
+			return false
+		}
+		if qos > 0 {
+			l.launch(c, it, qos, true)
+		} else {
+			l.send(c, &Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: true})
+		}
+	}
+	c.popRetained()
+	return true
+}
+
+func (c *Client) popRetained() {
+	c.retq = c.retq[1:]
+	if len(c.retq) == 0 {
+		c.retq = nil
+	}
+}
+
+// resendFlight sends a message again under its old packet id, as the standard demands after a reconnect
+// [MQTT-4.4.0-1].
+func (l *Loop) resendFlight(c *Client, ch *chunk, it *chunkItem) bool {
+	f := c.Flights.Get(it.id)
+	switch {
+	case f == nil: // acknowledged in the meantime
+	case it.kind == itemRelease || f.State == session.Released:
+		c.conn.SendRelease(it.id)
+	case it.kind == itemGone:
+		if f.QoS == 2 && c.Persistent() {
+			l.noteDone(c, f)
+		}
+		c.Flights.Remove(it.id)
+		l.b.Stats.DroppedTrimmed.Add(1)
+	default:
+		l.prepare(ch, it)
+		if !c.conn.Room(it.c - it.t + packetOverhead) {
+			return false
+		}
+		l.b.Stats.Resent.Add(1)
+		l.send(c, &Delivery{Msg: &l.msg, QoS: f.QoS, ID: f.ID, Dup: true, SubIDs: f.SubIDs,
+			Retain: f.Retained || l.msg.Retain && f.RetainAsPublished})
+	}
+	if len(c.resend) > 0 {
+		c.resend = c.resend[1:]
+	}
+	return true
+}
+
+// reader reads chunks; each reader goroutine has one.
+type reader struct {
+	b       *Broker
+	buf     []byte // raw batches
+	subs    []*session.Sub
+	matched map[string]*match // topics seen in this job
+	at      int64             // buf holds records of partition from at to end
+	end     int64
+	part    uint32
+}
+
+type match struct {
+	name  string
+	subs  []*session.Sub
+	grant session.Grant
+}
+
+func (r *reader) read(j *job) *chunk {
+	ch := &chunk{}
+	r.end, r.at = 0, 0
+	switch {
+	case len(j.resend) > 0:
+		for i := range j.resend {
+			r.readFlight(ch, &j.resend[i])
+		}
+	case len(j.ret) > 0:
+		for i := range j.ret {
+			r.readRetained(ch, &j.ret[i])
+		}
+	default:
+		r.readCursors(ch, j)
+	}
+	if cap(r.buf) > 4*readBytes {
+		r.buf = nil
+	}
+	return ch
+}
+
+func (r *reader) readFlight(ch *chunk, f *flightRef) {
+	it := chunkItem{kind: itemResend, id: f.id, part: f.part, offset: f.offset, grant: f.grant}
+	switch {
+	case f.state == session.Released:
+		it.kind = itemRelease
+	case f.state == 0 || !r.find(ch, &it):
+		it.kind = itemGone
+	}
+	ch.items = append(ch.items, it)
+}
+
+func (r *reader) readRetained(ch *chunk, w *retItem) {
+	it := chunkItem{kind: itemRetained, grant: session.Merge([]*session.Sub{w.sub})}
+	ref, ok := r.b.retained.get(w.topic)
+	if ok {
+		it.part, it.offset = ref.part.ID, ref.offset
+		ok = r.find(ch, &it)
+	}
+	if !ok {
+		it.kind = itemRetainedGone
+	}
+	ch.items = append(ch.items, it)
+}
+
+// find reads the one record at it.part, it.offset.
+func (r *reader) find(ch *chunk, it *chunkItem) bool {
+	if r.part != it.part || it.offset < r.at || it.offset >= r.end {
+		p := r.b.parts[it.part]
+		var err error
+		if r.buf, err = p.Log.Read(it.offset, readBytes/4, r.buf[:0]); err != nil {
+			r.end = 0
+			return false
+		}
+		r.part, r.at, r.end = it.part, it.offset, it.offset
+		for rec := range seglog.Records(r.buf) {
+			r.end = rec.Offset + 1
+		}
+	}
+	for rec := range seglog.Records(r.buf) {
+		if rec.Offset == it.offset {
+			ch.add(it, &rec)
+			return true
+		}
+	}
+	return false
+}
+
+func (ch *chunk) add(it *chunkItem, rec *seglog.Record) {
+	it.t = len(ch.buf)
+	ch.buf = append(ch.buf, rec.Key...)
+	it.a = len(ch.buf)
+	ch.buf = append(ch.buf, rec.Value...)
+	it.b = len(ch.buf)
+	ch.buf = append(ch.buf, rec.Headers.Raw...)
+	it.c = len(ch.buf)
+	it.headerCount, it.timeMs = rec.Headers.Count, rec.TimeMs
+}
+
+// readCursors reads on from each cursor that is behind, in turn, until the chunk is full, everything committed has
+// been read, or enough was scanned.
+func (r *reader) readCursors(ch *chunk, j *job) {
+	if r.matched == nil || len(r.matched) > 4096 {
+		r.matched = map[string]*match{}
+	}
+	clear(r.matched)
+	scanned := 0
+	for i := range j.cursors {
+		cur := &j.cursors[i]
+		p := r.b.parts[cur.Part]
+		for scanned < scanBytes && !ch.isFull() {
+			next, n := r.readSome(ch, j, p, cur.Next)
+			scanned += n
+			if next == cur.Next {
+				break
+			}
+			cur.Next = next
+		}
+		ch.next = append(ch.next, session.Position{Part: cur.Part, Offset: cur.Next})
+	}
+	r.b.Stats.CatchupScanned.Add(int64(scanned))
+}
+
+func (ch *chunk) isFull() bool { return len(ch.buf) >= chunkBytes || len(ch.items) >= chunkItems }
+
+// readSome reads once from a partition and keeps what concerns the session. It returns the offset to go on from,
+// which is from itself when nothing more is committed, and how many bytes it looked at.
+func (r *reader) readSome(ch *chunk, j *job, p *partition, from int64) (next int64, scanned int) {
+	committed := p.Committed()
+	if first := p.Log.First(); from < first {
+		r.b.Stats.DroppedTrimmed.Add(first - from)
+		from = first
+	}
+	if from >= committed {
+		return from, 0
+	}
+	var err error
+	r.buf, err = p.Log.Read(from, readBytes, r.buf[:0])
+	if errors.Is(err, seglog.ErrTrimmed) {
+		return max(from, p.Log.First()), 0
+	}
+	if err != nil {
+		r.b.log.Error("the log could not be read for a session", "partition", p.Name, "offset", from, "err", err)
+		return from, 0
+	}
+	next = from
+	for rec := range seglog.Records(r.buf) {
+		if rec.Offset < from {
+			continue
+		}
+		if rec.Offset >= committed || ch.isFull() {
+			return next, len(r.buf)
+		}
+		next = rec.Offset + 1
+		r.keep(ch, j, p, &rec)
+	}
+	if next == from { // nothing but damage up to the end of what is committed
+		next = committed
+	}
+	return next, len(r.buf)
+}
+
+func (r *reader) keep(ch *chunk, j *job, p *partition, rec *seglog.Record) {
+	m := r.matched[string(rec.Key)]
+	if m == nil {
+		m = &match{name: string(rec.Key)}
+		m.subs = j.matcher.Match(m.name, nil)
+		m.grant = session.Merge(m.subs)
+		r.matched[m.name] = m
+	}
+	if len(m.subs) == 0 {
+		return
+	}
+	grant := m.grant
+	if older(m.subs, p.ID, rec.Offset) {
+		r.subs = r.subs[:0]
+		for _, s := range m.subs {
+			if rec.Offset >= s.StartIn(p.ID) {
+				r.subs = append(r.subs, s)
+			}
+		}
+		if len(r.subs) == 0 {
+			return
+		}
+		grant = session.Merge(r.subs)
+	}
+	if grant.QoS == 0 {
+		return
+	}
+	if rec.Headers.Count > 0 {
+		qos, _, from := message.Peek(rec.Headers)
+		if qos == 0 || grant.NoLocal && string(from.Client) == j.client.ClientID {
+			return
+		}
+	}
+	it := chunkItem{kind: itemRecord, part: p.ID, offset: rec.Offset, grant: grant}
+	ch.add(&it, rec)
+	ch.items = append(ch.items, it)
+}
+
+// older reports whether the record is older than one of the subscriptions.
+func older(subs []*session.Sub, part uint32, offset int64) bool {
+	for _, s := range subs {
+		if len(s.Starts) > 0 && offset < s.StartIn(part) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,324 @@
+package broker
+
+import (
+	"hash/maphash"
+	"sync"
+
+	"edgehub/hub/message"
+	"edgehub/hub/session"
+	"edgehub/hub/topic"
+)
+
+// Client is a session and, while it is connected, its connection. While connected it is owned by the connection's
+// loop; while offline by whoever holds its registry shard.
+type Client struct {
+	session.Session
+	conn   Conn
+	att    *attachment
+	window int // messages in flight at most
+
+	// Reading from the log, see catchup.go.
+	resend  []uint16  // packet ids to send again, in order
+	retq    []retItem // retained messages for new subscriptions
+	chunk   *chunk
+	reading bool // a read is under way
+	gen     uint32
+	pumping bool // in the loop's pumps
+	active  bool // in the loop's active list
+
+	// What the metadata has of this session, see state.go.
+	stored     bool               // a session record
+	positioned bool               // a position record
+	willStored bool               // a will record
+	done       [3][]flightKey     // finished QoS 2 messages whose records can go after the third tick
+	skip       map[flightKey]bool // finished or in flight at a crash: not to be delivered anew
+	releasedAt map[uint16]uint64  // during recovery: numbers of released inbound packet ids
+
+	will *Will // fired when the connection goes without DISCONNECT; of an offline session: still delayed
+
+	// Guarded by the registry shard.
+	owner *Loop // nil: offline
+	next  *claim
+
+	timer timerRef // guarded by timers.mu
+}
+
+// attachment is one stay of a session on a loop. Matches that were cached before the session moved on still point to
+// it; its client is nil then. client is owned by the loop.
+type attachment struct {
+	client *Client
+	loop   *Loop
+}
+
+// Will is the message published for a client that goes without saying so.
+type Will struct {
+	Msg    message.Message // owned: aliases nothing
+	DelayS uint32
+}
+
+// ConnectRequest is what a connection asks of its session.
+type ConnectRequest struct {
+	ClientID string
+	Clean    bool   // start anew
+	Expiry   uint32 // seconds; session.NeverExpires: for ever
+	Window   int    // messages in flight that the client takes
+	Will     *Will
+}
+
+// claim is a connection that waits for a session.
+type claim struct {
+	loop *Loop
+	conn Conn
+	req  ConnectRequest
+}
+
+const registryShards = 64
+
+// registry finds sessions by client id and says who owns each.
+type registry struct {
+	seed   maphash.Seed
+	shards [registryShards]shard
+}
+
+type shard struct {
+	mu        sync.Mutex
+	clients   map[string]*Client
+	connected int
+}
+
+func (r *registry) init() {
+	r.seed = maphash.MakeSeed()
+	for i := range r.shards {
+		r.shards[i].clients = map[string]*Client{}
+	}
+}
+
+func (r *registry) shard(id string) *shard {
+	return &r.shards[maphash.String(r.seed, id)%registryShards]
+}
+
+func (r *registry) counts() (connected, sessions int) {
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		connected += s.connected
+		sessions += len(s.clients)
+		s.mu.Unlock()
+	}
+	return connected, sessions
+}
+
+// Connect attaches the connection to its session; conn.Attached is the answer, now or later on this loop. A session
+// that another connection has is taken from it at once; of several that want it, the last one gets it.
+func (l *Loop) Connect(conn Conn, req ConnectRequest) {
+	req.Expiry = min(req.Expiry, l.b.o.Limits.SessionExpiryMax)
+	cl := &claim{loop: l, conn: conn, req: req}
+	sh := l.b.reg.shard(req.ClientID)
+	sh.mu.Lock()
+	c := sh.clients[req.ClientID]
+	switch {
+	case c == nil:
+		c = &Client{Session: session.Session{ClientID: req.ClientID}}
+		sh.clients[req.ClientID] = c
+		fallthrough
+	case c.owner == nil:
+		c.owner = l
+		sh.connected++
+		sh.mu.Unlock()
+		l.attach(c, cl)
+	default:
+		loser, owner := c.next, c.owner
+		c.next = cl
+		sh.mu.Unlock()
+		l.b.Stats.Takeovers.Add(1)
+		if loser != nil {
+			loser.loop.Post(func() { loser.conn.Close(CodeTakenOver) })
+			return // the owner has been told already
+		}
+		owner.Post(func() { owner.handOver(c) })
+	}
+}
+
+// handOver gives a session to the connection that waits for it. On the owner's loop.
+func (l *Loop) handOver(c *Client) {
+	if c.att == nil || c.att.loop != l { // it disconnected in between: Disconnect has handed it over
+		return
+	}
+	old := c.conn
+	l.detach(c)
+	old.Close(CodeTakenOver)
+	if c.will != nil && c.will.DelayS == 0 { // a delayed one is for attach to judge
+		l.b.fireWill(c)
+	}
+	l.pass(c)
+}
+
+// pass gives a detached session to its next claim, or leaves it offline. It reports which.
+func (l *Loop) pass(c *Client) (offline bool) {
+	sh := l.b.reg.shard(c.ClientID)
+	sh.mu.Lock()
+	cl := c.next
+	c.next = nil
+	if cl == nil {
+		c.owner = nil
+		sh.connected--
+		if !c.Persistent() {
+			delete(sh.clients, c.ClientID)
+		}
+		sh.mu.Unlock()
+		return true
+	}
+	c.owner = cl.loop
+	sh.mu.Unlock()
+	cl.loop.Post(func() { cl.loop.attach(c, cl) })
+	return false
+}
+
+// attach makes a session the connection's. On the connection's loop, which owns the session by now.
+func (l *Loop) attach(c *Client, cl *claim) {
+	l.b.timers.cancel(c)
+	present := c.Persistent() && !cl.req.Clean
+	if !present {
+		if c.will != nil { // the delayed will of a session that ends here [MQTT-3.1.3.2.2]
+			l.b.fireWill(c)
+		}
+		l.b.wipe(c)
+	}
+	c.Expiry, c.ExpiresMs = cl.req.Expiry, 0
+	c.conn, c.window = cl.conn, max(min(cl.req.Window, l.b.o.Limits.ReceiveMaximum), 1)
+	c.att = &attachment{client: c, loop: l}
+	c.will = cl.req.Will
+	l.clients++
+	l.b.insertSubs(c)
+	if c.Persistent() || c.stored {
+		l.b.putSession(c, true)
+		l.markActive(c)
+	}
+	l.b.putWill(c)
+	for i := range c.Cursors {
+		// Read after the subscriptions were inserted: records above were matched with them in place.
+		c.Cursors[i].Floor = l.b.parts[c.Cursors[i].Part].Committed()
+	}
+	c.resend = c.Flights.Ordered()
+	cl.conn.Attached(c, present)
+	if c.conn == cl.conn && (len(c.resend) > 0 || c.IsBehind()) {
+		l.wantPump(c)
+	}
+}
+
+// Conn returns the connection of an attached client.
+func (c *Client) Conn() Conn { return c.conn }
+
+// SetExpiry changes the session expiry of a connected session [MQTT-3.14.2-2].
+func (c *Client) SetExpiry(l *Loop, seconds uint32) {
+	c.Expiry = min(seconds, l.b.o.Limits.SessionExpiryMax)
+}
+
+// DropWill forgets the will: the client has said goodbye [MQTT-3.1.2-10].
+func (l *Loop) DropWill(c *Client) {
+	if c.will != nil {
+		c.will = nil
+		l.b.putWill(c)
+	}
+}
+
+// Disconnect ends a connection's hold on its session. It must run at a safe point (Loop.AtSafePoint), since it can
+// publish a will and handles all pending mail.
+func (l *Loop) Disconnect(c *Client, conn Conn) {
+	if c.conn != conn || c.att == nil || c.att.loop != l {
+		return // taken over before
+	}
+	l.detach(c)
+	if c.will != nil && (c.will.DelayS == 0 || !c.Persistent()) {
+		l.b.fireWill(c)
+	}
+	l.goOffline(c)
+}
+
+// detach takes a session off its loop and computes where it is in each partition that concerns it.
+//
+// A loop has handed out everything below what was posted before its mailbox was emptied. So the order is: read the
+// posted offsets, empty the mailbox, then take the larger of posted and handled: nothing of interest lies below it that
+// the session has not been given, and nothing above it that it has.
+func (l *Loop) detach(c *Client) {
+	posted := l.relevant(c)
+	if len(posted) > 0 {
+		l.drainAll()
+	}
+	for _, at := range posted {
+		if cur := c.Cursor(at.Part); cur == nil {
+			c.FallBehind(at.Part, max(at.Offset, l.handled[at.Part]))
+		} else if !cur.Behind {
+			c.FallBehind(at.Part, max(cur.Next, at.Offset, l.handled[at.Part]))
+		}
+	}
+	l.b.removeSubs(c)
+	c.att.client = nil
+	c.att, c.conn = nil, nil
+	c.gen++
+	c.reading = false
+	l.b.catchup.free(c.chunk)
+	c.chunk, c.resend, c.retq = nil, nil, nil
+	l.clients--
+}
+
+// relevant lists the partitions that the session's subscriptions can match at QoS 1 or 2, with the offset posted so far.
+func (l *Loop) relevant(c *Client) []session.Position {
+	if !c.Persistent() {
+		return nil
+	}
+	var at []session.Position
+	for _, p := range l.b.parts {
+		if concerns(c.Subs, p) {
+			at = append(at, session.Position{Part: p.ID, Offset: p.posted.Load()})
+		}
+	}
+	return at
+}
+
+// concerns reports whether a subscription can match a topic of the partition's stream.
+func concerns(subs []*session.Sub, p *partition) bool {
+	for _, s := range subs {
+		if s.QoS > 0 && subConcerns(s, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func subConcerns(s *session.Sub, p *partition) bool {
+	if !p.Stream.Configured {
+		return false
+	}
+	for _, f := range p.Stream.Filters {
+		if topic.Overlap(f, s.Filter) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *Loop) goOffline(c *Client) {
+	if !c.Persistent() {
+		l.b.wipe(c)
+		l.pass(c)
+		return
+	}
+	if c.Expiry != session.NeverExpires {
+		c.ExpiresMs = l.b.o.Clock.NowMs() + int64(c.Expiry)*1000
+	}
+	l.b.putSession(c, false)
+	l.b.checkpoint(c, nil)
+	l.b.timers.scheduleAt(c, l.b.o.Clock.NowMs())
+	l.pass(c)
+}
+
+// HasNoLocal reports whether a subscription of the client leaves out its own messages: those then carry its id.
+func (c *Client) HasNoLocal() bool {
+	for _, s := range c.Subs {
+		if s.NoLocal {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,158 @@
+package broker
+
+import (
+	"edgehub/hub/session"
+	"edgehub/storage/seglog"
+)
+
+// packetOverhead is what a PUBLISH adds to topic and payload at most, without MQTT 5 properties.
+const packetOverhead = 16
+
+// setMessage makes the loop's scratch message from the parts of a record that this hub has just written.
+func (l *Loop) setMessage(e *topicEntry, timeMs int64, payload, headers []byte, count int) {
+	err := l.msg.Decode(seglog.Record{Key: e.raw, Value: payload, TimeMs: timeMs, Headers: seglog.Headers{Count: count, Raw: headers}})
+	if err != nil {
+		l.b.log.Error("BUG: a record of this hub cannot be decoded", "topic", e.name, "err", err)
+	}
+}
+
+// deliverAll gives the scratch message to the clients of one row.
+func (l *Loop) deliverAll(p *partition, offset int64, row []granted, from *Client) {
+	var shared *Shared
+	if len(row) > 1 {
+		shared = &l.shared
+		shared.reset()
+	}
+	if m := &l.msg; m.ExpiresMs > 0 && m.ExpiresMs <= l.b.o.Clock.NowMs() {
+		l.b.Stats.DroppedExpired.Add(int64(len(row)))
+		return
+	}
+	for i := range row {
+		l.deliver(p, offset, &row[i], from, shared)
+	}
+}
+
+// deliver gives the scratch message to one client, or leaves it in the log for later.
+//
+// Invariant: a record of QoS 1 or 2 that concerns the session is either put in flight here, or lies at or above the
+// Next of a cursor that is behind. Nothing of it is kept in memory in the second case.
+func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, shared *Shared) {
+	c := g.to.client
+	if c == nil { // detached since the match was made; its position covers the record
+		return
+	}
+	m := &l.msg
+	if g.NoLocal && from == c {
+		return
+	}
+	qos := min(m.QoS, g.QoS)
+	size := len(m.Topic) + len(m.Payload) + packetOverhead
+	if qos == 0 {
+		if !c.conn.Room(size) {
+			l.b.Stats.DroppedQoS0.Add(1)
+			return
+		}
+		l.send(c, &Delivery{Msg: m, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
+		return
+	}
+	if len(c.Cursors) > 0 {
+		if cur := c.Cursor(p.ID); cur != nil && (cur.Behind || offset < cur.Next) {
+			return
+		}
+	}
+	l.markActive(c)
+	if len(c.retq) > 0 || c.Flights.Len() >= c.window || !c.conn.Room(size) {
+		l.fallBehind(c, p, offset)
+		return
+	}
+	f := c.Flights.Add()
+	f.State, f.QoS, f.Part, f.Offset = session.Sent, qos, p.ID, offset
+	f.RetainAsPublished, f.SubIDs = g.RetainAsPublished, g.SubIDs
+	l.noteFlight(c, p, f)
+	l.send(c, &Delivery{Msg: m, QoS: qos, ID: f.ID, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
+}
+
+func (l *Loop) send(c *Client, d *Delivery) {
+	if !c.conn.Send(d) {
+		l.b.Stats.DroppedTooLarge.Add(1)
+		if f := c.Flights.Get(d.ID); f != nil { // as if its delivery had been completed [MQTT-3.1.2-25]
+			l.endFlight(c, f)
+		}
+		return
+	}
+	l.b.Stats.Out.Add(1)
+	l.b.Stats.OutBytes.Add(int64(len(d.Msg.Topic) + len(d.Msg.Payload)))
+}
+
+func (l *Loop) fallBehind(c *Client, p *partition, offset int64) {
+	c.FallBehind(p.ID, offset)
+	l.wantPump(c)
+}
+
+// Acked ends the flight of a QoS 1 message (PUBACK), or of a QoS 2 one that the client refused in its PUBREC.
+func (l *Loop) Acked(c *Client, id uint16) bool {
+	f := c.Flights.Get(id)
+	if f == nil {
+		return false
+	}
+	l.endFlight(c, f)
+	return true
+}
+
+// Received moves a QoS 2 message to Released (PUBREC); the caller sends the PUBREL. False: the id is not in flight.
+func (l *Loop) Received(c *Client, id uint16) bool {
+	f := c.Flights.Get(id)
+	if f == nil || f.QoS != 2 {
+		return false
+	}
+	if f.State != session.Released {
+		f.State = session.Released
+		l.noteFlight(c, l.b.parts[f.Part], f)
+	}
+	return true
+}
+
+// Completed ends the flight of a QoS 2 message (PUBCOMP).
+func (l *Loop) Completed(c *Client, id uint16) bool {
+	f := c.Flights.Get(id)
+	if f == nil || f.QoS != 2 {
+		return false
+	}
+	l.endFlight(c, f)
+	return true
+}
+
+func (l *Loop) endFlight(c *Client, f *session.Flight) {
+	l.markActive(c)
+	if f.QoS == 2 && c.Persistent() {
+		l.noteDone(c, f)
+	}
+	c.Flights.Remove(f.ID)
+	if c.chunk != nil || len(c.Cursors) > 0 || len(c.retq) > 0 || len(c.resend) > 0 {
+		l.wantPump(c)
+	}
+}
+
+// PublishSeen answers whether a QoS 2 packet id was taken already; Take notes a new one and returns what identifies
+// the record of a persistent session in the log.
+func (l *Loop) Take(c *Client, id uint16) uint64 {
+	seq := c.Inbound.Take(id)
+	if !c.Persistent() {
+		return 0
+	}
+	return seq
+}
+
+// Forget takes back a Take whose publish was refused.
+func (l *Loop) Forget(c *Client, id uint16) { c.Inbound.Release(id) }
+
+// Release ends an inbound QoS 2 packet id (PUBREL). It is durable before the PUBCOMP leaves: a release that a kill
+// took back would make the hub swallow the next message with that id.
+func (l *Loop) Release(c *Client, id uint16) bool {
+	seq, ok := c.Inbound.Release(id)
+	if ok && c.Persistent() {
+		l.b.noteInbound(c.ClientID, id, seq, inboundReleased)
+		l.b.vector.collect(inboundKey(c.ClientID, id))
+	}
+	return ok
+}

@@ -1,0 +1,301 @@
+package broker
+
+import (
+	"sync"
+
+	"edgehub/hub/message"
+	"edgehub/hub/stream"
+	"edgehub/storage/seglog"
+)
+
+// mailBudget bounds how many items of mail one round handles before sockets are looked at again.
+const mailBudget = 4096
+
+// topicCacheMax bounds the topics a loop remembers; beyond it the cache is dropped and filled anew.
+const topicCacheMax = 1 << 16
+
+// Loop is one event loop's share of the broker. Everything but the mailbox is owned by the loop.
+type Loop struct {
+	ID int
+
+	b    *Broker
+	wake func(func())
+	// roundFn is l.Round, made once: a method value allocates.
+	roundFn func()
+
+	touched   []*partition
+	isTouched []bool // by partition id
+	topics    map[string]*topicEntry
+	handled   []int64 // by partition id: the offset after the last record handed to this loop's clients
+	dirty     []Conn
+	pumps     []*Client // clients that have something to read from the log
+	closing   []func()  // disconnects noticed where they could not be handled
+	active    []*Client // persistent clients whose progress is to be checkpointed at the next tick
+	clients   int
+	shared    Shared
+	msg       message.Message
+	headers   seglog.Headers
+	lastTick  []int64 // the position vector of the previous tick
+	mail      mailbox
+	work      mail // swapped with the mailbox
+	workPos   int
+}
+
+// mailbox carries what other goroutines have for the loop, in order.
+type mailbox struct {
+	mu     sync.Mutex
+	posted bool // a wake-up is under way
+	in     mail
+}
+
+// mail is a FIFO of items with the bytes they point into.
+type mail struct {
+	items []mailItem
+	acks  []mailAck
+	buf   []byte
+}
+
+type mailKind uint8
+
+const (
+	mailDeliver mailKind = iota
+	mailAcks
+	mailFunc
+)
+
+// mailItem is a record for this loop's clients, a run of acknowledgements, or a function.
+type mailItem struct {
+	kind        mailKind
+	part        *partition
+	match       *matchSet
+	entry       *topicEntry
+	from        *Client
+	fn          func()
+	offset      int64
+	timeMs      int64
+	a, b, c     int // deliver: payload is buf[a:b], headers buf[b:c]; acks: acks[a:b]
+	headerCount int
+}
+
+type mailAck struct {
+	conn Conn
+	seq  uint32
+	code byte
+}
+
+// NewLoop adds a loop. wake runs a function on it soon; it is called from any goroutine.
+func (b *Broker) NewLoop(wake func(func())) *Loop {
+	l := &Loop{b: b, wake: wake, topics: map[string]*topicEntry{},
+		isTouched: make([]bool, len(b.parts)), handled: make([]int64, len(b.parts))}
+	l.roundFn = l.Round
+	b.loopsMu.Lock()
+	defer b.loopsMu.Unlock()
+	old := *b.loops.Load()
+	l.ID = len(old)
+	all := append(append([]*Loop(nil), old...), l)
+	b.loops.Store(&all)
+	b.version.Add(1) // cached matches have no row for the new loop
+	return l
+}
+
+// Post runs fn on the loop, after everything posted before. Safe from any goroutine.
+func (l *Loop) Post(fn func()) {
+	l.mail.mu.Lock()
+	l.mail.in.items = append(l.mail.in.items, mailItem{kind: mailFunc, fn: fn})
+	l.wakeLocked()
+}
+
+// wakeLocked unlocks the mailbox and wakes the loop unless that is under way: many posts, one wake-up.
+func (l *Loop) wakeLocked() {
+	need := !l.mail.posted
+	l.mail.posted = true
+	l.mail.mu.Unlock()
+	if need {
+		l.wake(l.roundFn)
+	}
+}
+
+// Schedule makes sure that a round comes soon.
+func (l *Loop) Schedule() {
+	l.mail.mu.Lock()
+	l.wakeLocked()
+}
+
+// MarkDirty adds a connection to those that Round flushes. The connection sees to it that it is added once.
+func (l *Loop) MarkDirty(c Conn) { l.dirty = append(l.dirty, c) }
+
+// AtSafePoint runs fn in the next round, when no fan-out is under way: for events that can come from inside one.
+func (l *Loop) AtSafePoint(fn func()) {
+	l.closing = append(l.closing, fn)
+	l.Schedule()
+}
+
+func (l *Loop) touch(p *partition) {
+	if !l.isTouched[p.ID] {
+		l.isTouched[p.ID] = true
+		l.touched = append(l.touched, p)
+	}
+}
+
+// Round is the commit round: mail, one write per touched partition with its fan-out, then one write per connection.
+//
+// Durable metadata is committed before anything is flushed, so that no packet leaves that rests on a change which a
+// kill could take back (packet ids of QoS 2, subscriptions, sessions).
+func (l *Loop) Round() {
+	l.mail.mu.Lock()
+	l.mail.posted = false
+	l.mail.mu.Unlock()
+
+	l.drain(mailBudget)
+	for range 4 { // closing can publish wills, which touch partitions
+		l.commitTouched()
+		if len(l.closing) == 0 {
+			break
+		}
+		l.runClosing()
+	}
+	l.pump()
+	if err := l.b.o.Meta.Commit(); err != nil {
+		l.metaFailed(err)
+	}
+	l.flush()
+	if l.workPos < len(l.work.items) || len(l.touched) > 0 || len(l.closing) > 0 || len(l.pumps) > 0 {
+		l.Schedule()
+	}
+}
+
+func (l *Loop) runClosing() {
+	for len(l.closing) > 0 {
+		fns := l.closing
+		l.closing = nil
+		for _, fn := range fns {
+			fn()
+		}
+	}
+}
+
+func (l *Loop) commitTouched() {
+	for len(l.touched) > 0 {
+		p := l.touched[len(l.touched)-1]
+		l.touched = l.touched[:len(l.touched)-1]
+		l.isTouched[p.ID] = false
+		l.b.commit(p, l)
+	}
+}
+
+// flush writes every connection's queue once. A failing write runs the connection's close handler inside, which only
+// takes note.
+func (l *Loop) flush() {
+	for i := 0; i < len(l.dirty); i++ {
+		l.dirty[i].Flush()
+		l.dirty[i] = nil
+	}
+	l.dirty = l.dirty[:0]
+}
+
+// metaFailed: without the metadata nothing that rests on it may leave. There is no way to take back what is queued
+// per connection, so the connections with queued output are closed; their clients come back and repeat.
+func (l *Loop) metaFailed(err error) {
+	l.b.log.Error("metadata could not be written; closing the connections that wait for it", "err", err, "connections", len(l.dirty))
+	for i, c := range l.dirty {
+		c.Close(CodeUnspecified)
+		l.dirty[i] = nil
+	}
+	l.dirty = l.dirty[:0]
+}
+
+// drain handles up to budget items of mail.
+func (l *Loop) drain(budget int) {
+	for budget > 0 {
+		if l.workPos == len(l.work.items) && !l.swapMail() {
+			return
+		}
+		n := min(budget, len(l.work.items)-l.workPos)
+		for range n {
+			it := &l.work.items[l.workPos]
+			l.workPos++
+			l.handle(it)
+		}
+		budget -= n
+	}
+}
+
+// drainAll handles all mail that was posted before the call.
+func (l *Loop) drainAll() {
+	l.drain(1 << 30)
+}
+
+// swapMail takes the mailbox's content; false when it is empty.
+func (l *Loop) swapMail() bool {
+	clear(l.work.items) // drop references to clients and functions
+	clear(l.work.acks)
+	l.workPos = 0
+	l.work.items, l.work.acks, l.work.buf = l.work.items[:0], l.work.acks[:0], l.work.buf[:0]
+	if cap(l.work.buf) > 1<<20 {
+		l.work.buf = nil
+	}
+	l.mail.mu.Lock()
+	l.work, l.mail.in = l.mail.in, l.work
+	l.mail.mu.Unlock()
+	return len(l.work.items) > 0
+}
+
+func (l *Loop) handle(it *mailItem) {
+	switch it.kind {
+	case mailFunc:
+		it.fn()
+	case mailAcks:
+		acks := l.work.acks[it.a:it.b]
+		for i := range acks {
+			acks[i].conn.Ack(acks[i].seq, acks[i].code)
+		}
+	case mailDeliver:
+		buf := l.work.buf
+		l.setMessage(it.entry, it.timeMs, buf[it.a:it.b], buf[it.b:it.c], it.headerCount)
+		l.deliverAll(it.part, it.offset, it.match.rows[l.ID], it.from)
+		l.handled[it.part.ID] = it.offset + 1
+	}
+}
+
+// Streams returns the streams behind the broker.
+func (b *Broker) Streams() *stream.Set { return b.o.Streams }
+
+// Pump looks at a client again that could take no more: its connection has room now.
+func (l *Loop) Pump(c *Client) {
+	if c.chunk != nil || len(c.Cursors) > 0 || len(c.retq) > 0 || len(c.resend) > 0 {
+		l.wantPump(c)
+		l.Schedule()
+	}
+}
+
+// CommitMeta makes the metadata durable now, for a connection that has to write before the end of the round.
+func (l *Loop) CommitMeta() bool { return l.b.o.Meta.Commit() == nil }
+
+// Barrier acknowledges conn's publish number seq once everything that was appended before is committed, in whatever
+// partition.
+func (l *Loop) Barrier(conn Conn, seq uint32) {
+	left := 1
+	done := func() { // on this loop only
+		if left--; left == 0 {
+			conn.Ack(seq, CodeOK)
+		}
+	}
+	for _, p := range l.b.parts {
+		p.mu.Lock()
+		var last *batch
+		switch {
+		case len(p.open.pend) > 0:
+			last = p.open
+		case p.writing != nil:
+			last = p.writing
+		case len(p.awaiting) > 0:
+			last = p.awaiting[len(p.awaiting)-1]
+		}
+		if last != nil {
+			left++
+			last.after = append(last.after, func() { l.Post(done) })
+		}
+		p.mu.Unlock()
+	}
+	l.Post(done)
+}

@@ -1,0 +1,240 @@
+package broker
+
+import (
+	"sync/atomic"
+
+	"edgehub/hub/message"
+	"edgehub/hub/stream"
+	"edgehub/storage/seglog"
+)
+
+// topicEntry is what the hub knows of one topic: where it goes and, cached, who wants it. Entries are shared between
+// loops through the records that point to them.
+type topicEntry struct {
+	name   string
+	raw    []byte         // name
+	stream *stream.Stream // nil: no stream captures it
+	part   *partition     // nil: the partition depends on the client
+	match  atomic.Pointer[matchSet]
+}
+
+// entry returns the loop's entry for a topic.
+func (l *Loop) entry(name []byte) *topicEntry {
+	if e, ok := l.topics[string(name)]; ok {
+		return e
+	}
+	if len(l.topics) >= topicCacheMax {
+		clear(l.topics)
+	}
+	e := l.b.newEntry(string(name))
+	l.topics[e.name] = e
+	return e
+}
+
+func (b *Broker) newEntry(name string) *topicEntry {
+	e := &topicEntry{name: name, raw: []byte(name), stream: b.o.Streams.Route(name)}
+	if e.stream != nil && !e.stream.ByClient {
+		e.part = b.parts[e.stream.Pick(name, "").ID]
+	}
+	return e
+}
+
+// Publish takes a message from a client. CodeOK means that conn.Ack(seq, …) follows after the commit (for any QoS;
+// conn nil: no acknowledgement); any other code means that the message was refused and nothing follows.
+// m and what it points to are read during the call only.
+func (l *Loop) Publish(from *Client, conn Conn, seq uint32, m *message.Message) byte {
+	e := l.entry(m.Topic)
+	p, code := l.b.choose(e, from)
+	if code != CodeOK {
+		return code
+	}
+	l.headers.Reset()
+	m.AppendHeaders(&l.headers)
+	if code := l.b.append(p, e, m, l.headers, pending{from: from, conn: conn, loop: l, seq: seq}); code != CodeOK {
+		return code
+	}
+	l.touch(p)
+	return CodeOK
+}
+
+// PublishDirect takes a message from the hub itself (an operator, a will) on any goroutine. done is called once, on
+// any goroutine, after the commit or the refusal; part is nil when the message reached no partition.
+func (b *Broker) PublishDirect(m *message.Message, done func(part *stream.Partition, offset int64, code byte)) {
+	e := b.newEntry(string(m.Topic))
+	p, code := b.choose(e, nil)
+	if code == CodeOK {
+		var headers seglog.Headers
+		m.AppendHeaders(&headers)
+		code = b.append(p, e, m, headers, pending{done: done})
+	}
+	if code != CodeOK {
+		if done != nil {
+			done(nil, 0, code)
+		}
+		return
+	}
+	b.commit(p, nil)
+}
+
+// choose picks the partition of a publish, or the reason to refuse it.
+func (b *Broker) choose(e *topicEntry, from *Client) (*partition, byte) {
+	if e.stream == nil {
+		b.Stats.Unroutable.Add(1)
+		return nil, CodeNotAuthorized
+	}
+	if e.stream.Full() {
+		e.stream.Refused.Add(1)
+		b.Stats.RefusedFull.Add(1)
+		return nil, CodeQuotaExceeded
+	}
+	if e.part != nil {
+		return e.part, CodeOK
+	}
+	client := ""
+	if from != nil {
+		client = from.ClientID
+	}
+	return b.parts[e.stream.Pick(e.name, client).ID], CodeOK
+}
+
+// append copies the message into the partition's open batch: the one copy between the socket and the disk.
+func (b *Broker) append(p *partition, e *topicEntry, m *message.Message, headers seglog.Headers, pd pending) byte {
+	pd.entry, pd.retain = e, m.Retain
+	pd.id, pd.q2 = m.Origin.PacketID, m.Origin.QoS2Seq
+	pd.timeMs = m.TimeMs
+
+	p.mu.Lock()
+	if int64(p.open.b.Len()) > b.o.Limits.InboundBytes {
+		p.mu.Unlock()
+		b.Stats.RefusedBusy.Add(1)
+		return CodeQuotaExceeded
+	}
+	pd.loc = p.open.b.Append(m.TimeMs, m.Topic, m.Payload, headers)
+	p.open.pend = append(p.open.pend, pd)
+	p.mu.Unlock()
+
+	b.Stats.In.Add(1)
+	b.Stats.InBytes.Add(int64(len(m.Topic) + len(m.Payload)))
+	return CodeOK
+}
+
+// commitPasses bounds how long one committer serves a partition that others keep filling.
+const commitPasses = 8
+
+// commit writes what the partition's open batch holds, fans it out and acknowledges it. l is the calling loop, nil
+// on another goroutine. When another goroutine is the committer already, it will take these records too: a batch is
+// left open only after it was seen empty under the lock.
+func (b *Broker) commit(p *partition, l *Loop) {
+	p.mu.Lock()
+	if p.committing {
+		p.mu.Unlock()
+		return
+	}
+	p.committing = true
+	for range commitPasses {
+		if len(p.open.pend) == 0 {
+			p.committing = false
+			p.mu.Unlock()
+			return
+		}
+		bt := p.take()
+		p.mu.Unlock()
+		b.write(p, bt, l)
+		p.mu.Lock()
+		p.writing = nil
+	}
+	p.committing = false
+	more := len(p.open.pend) > 0
+	p.mu.Unlock()
+	if more { // hand over, so that this loop's own clients are served
+		if l != nil {
+			l.touch(p)
+			return
+		}
+		go b.commit(p, nil)
+	}
+}
+
+// take swaps the open batch. Under p.mu.
+func (p *partition) take() *batch {
+	bt := p.open
+	next := p.spare
+	p.spare = nil
+	if next == nil {
+		next = &batch{}
+	}
+	next.b.Reset(bt.b.Next())
+	p.open, p.writing = next, bt
+	return bt
+}
+
+// recycle keeps one batch for the next swap.
+func (p *partition) recycle(bt *batch) {
+	clear(bt.pend)
+	if cap(bt.pend) > 1<<14 {
+		bt.pend = nil
+	}
+	bt.pend = bt.pend[:0]
+	p.mu.Lock()
+	if p.spare == nil {
+		p.spare = bt
+	}
+	p.mu.Unlock()
+}
+
+func (b *Broker) write(p *partition, bt *batch, l *Loop) {
+	n := bt.b.Len()
+	if err := p.Log.Append(&bt.b); err != nil {
+		b.refuse(p, bt, l, err)
+		return
+	}
+	b.Stats.Commits.Add(1)
+	b.Stats.CommitBytes.Add(int64(n))
+	b.o.Streams.Appended(p.Partition, n)
+	if p.Stream.Durability == stream.Synced {
+		// Committed, fanned out and acknowledged only when the group fdatasync has returned: see Synced.
+		p.mu.Lock()
+		p.awaiting = append(p.awaiting, bt)
+		p.mu.Unlock()
+		b.o.Streams.RequestSync(p.Partition)
+		return
+	}
+	b.committed(p, bt, l)
+	p.recycle(bt)
+}
+
+// Synced completes the batches of a Synced stream that lie below the synced offset. It is called by the one syncer
+// goroutine, which makes it the partition's only fan-out.
+func (b *Broker) Synced(sp *stream.Partition, synced int64) {
+	p := b.parts[sp.ID]
+	if sp.Stream.Durability != stream.Synced {
+		return
+	}
+	for {
+		p.mu.Lock()
+		if len(p.awaiting) == 0 || p.awaiting[0].b.Next() > synced {
+			p.mu.Unlock()
+			return
+		}
+		bt := p.awaiting[0]
+		p.awaiting = p.awaiting[1:]
+		p.mu.Unlock()
+		b.committed(p, bt, nil)
+		p.recycle(bt)
+	}
+}
+
+// refuse tells everybody who waits for a batch that it could not be written, and for the records appended behind it
+// too: their offsets depended on it and are given again.
+func (b *Broker) refuse(p *partition, bt *batch, l *Loop, err error) {
+	b.log.Error("append failed; the messages are refused", "partition", p.Name, "records", len(bt.pend), "err", err)
+	p.mu.Lock()
+	behind := p.open
+	p.open = &batch{}
+	p.open.b.Reset(p.Log.Next())
+	p.mu.Unlock()
+	for _, x := range []*batch{bt, behind} {
+		b.Stats.RefusedWrite.Add(int64(len(x.pend)))
+		b.acknowledge(p, x, l, CodeQuotaExceeded)
+	}
+}

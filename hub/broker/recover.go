@@ -1,0 +1,320 @@
+package broker
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"edgehub/hub/message"
+	"edgehub/hub/session"
+	"edgehub/storage/seglog"
+)
+
+// LastTime is the last hub time that the metadata know, in milliseconds; 0: none.
+func LastTime(m Meta) (int64, error) {
+	var ms int64
+	err := m.Scan([]byte(keyTime), func(key, v []byte) error {
+		if string(key) == keyTime && len(v) == 8 {
+			ms = int64(binary.BigEndian.Uint64(v))
+		}
+		return nil
+	})
+	return ms, err
+}
+
+// recovery gathers what the metadata say before it is put together.
+type recovery struct {
+	b       *Broker
+	vector  []int64
+	flights map[*Client][]recovered
+	wills   []*Client
+	badKeys [][]byte
+}
+
+type recovered struct {
+	key flightKey
+	f   session.Flight
+}
+
+// Recover rebuilds sessions and retained messages from the metadata, and from the part of the log that the metadata
+// may not cover yet. It must run before the first loop. Records that cannot be read are skipped and counted in the
+// returned number: a session that is damaged is served as far as it is known.
+func (b *Broker) Recover() (damaged int, err error) {
+	r := &recovery{b: b, vector: make([]int64, len(b.parts)), flights: map[*Client][]recovered{}}
+	for _, step := range []func() error{r.readVector, r.readSessions, r.readRetained, r.scanLog} {
+		if err := step(); err != nil {
+			return len(r.badKeys), fmt.Errorf("broker: recovery: %w", err)
+		}
+	}
+	for _, key := range r.badKeys {
+		b.o.Meta.Delete(key)
+	}
+	r.finish()
+	if err := b.o.Meta.Commit(); err != nil {
+		return len(r.badKeys), err
+	}
+	return len(r.badKeys), nil
+}
+
+func (r *recovery) readVector() error {
+	return r.b.o.Meta.Scan([]byte(prefixVector), func(key, v []byte) error {
+		p := r.b.o.Streams.Partition(string(key[len(prefixVector):]))
+		if p != nil && len(v) == 8 {
+			// A power cut can take back records that were counted: positions never lie beyond the end.
+			r.vector[p.ID] = min(int64(binary.BigEndian.Uint64(v)), p.Log.Next())
+		}
+		return nil
+	})
+}
+
+func (r *recovery) client(id string) *Client {
+	return r.b.reg.shard(id).clients[id]
+}
+
+func (r *recovery) readSessions() error {
+	m := r.b.o.Meta
+	steps := []struct {
+		prefix string
+		fn     func(key, v []byte) bool
+	}{
+		{prefixSession, r.session},
+		{prefixSub, r.sub},
+		{prefixPosition, r.positions},
+		{prefixFlight, r.flight},
+		{prefixInbound, r.inbound},
+		{prefixWill, r.will},
+	}
+	for _, s := range steps {
+		err := m.Scan([]byte(s.prefix), func(key, v []byte) error {
+			if !s.fn(key, v) {
+				r.drop(key)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop has a key deleted once no scan is under way.
+func (r *recovery) drop(key []byte) { r.badKeys = append(r.badKeys, slices.Clone(key)) }
+
+func (r *recovery) session(key, v []byte) bool {
+	id := string(key[len(prefixSession):])
+	d := &decoder{v: v}
+	attached := d.byte() == 1
+	c := &Client{Session: session.Session{ClientID: id, Expiry: uint32(d.uvarint()), ExpiresMs: int64(d.uvarint())}}
+	c.Inbound.SkipTo(d.uvarint())
+	if d.bad || !c.Persistent() {
+		return false
+	}
+	c.stored, c.active = true, attached // active: was connected, see finish
+	r.b.reg.shard(id).clients[id] = c
+	return true
+}
+
+func (r *recovery) sub(key, v []byte) bool {
+	id, filter, ok := cutClient(key, prefixSub)
+	c := r.client(id)
+	if !ok || c == nil {
+		return false
+	}
+	s, err := r.b.decodeSub(string(filter), v)
+	if err != nil {
+		return false
+	}
+	c.Subs = append(c.Subs, s)
+	return true
+}
+
+func (r *recovery) positions(key, v []byte) bool {
+	c := r.client(string(key[len(prefixPosition):]))
+	if c == nil {
+		return false
+	}
+	c.positioned = true
+	return r.b.decodePositions(c, v) == nil
+}
+
+func (r *recovery) flight(key, v []byte) bool {
+	id, rest, ok := cutClient(key, prefixFlight)
+	c := r.client(id)
+	if !ok || c == nil {
+		return false
+	}
+	k, ok := r.b.parseFlightKey(rest)
+	d := &decoder{v: v}
+	f := decodeFlight(d)
+	if !ok || d.bad {
+		return false
+	}
+	f.Part, f.Offset = k.part, k.offset
+	r.flights[c] = append(r.flights[c], recovered{k, f})
+	return true
+}
+
+func (r *recovery) inbound(key, v []byte) bool {
+	id, packet, ok := cutClient(key, prefixInbound)
+	c := r.client(id)
+	if !ok || c == nil || len(packet) != 2 || len(v) != 9 {
+		return false
+	}
+	seq, pid := binary.BigEndian.Uint64(v[1:]), binary.BigEndian.Uint16(packet)
+	if v[0] == inboundReleased {
+		c.Inbound.SkipTo(seq)
+		if c.releasedAt == nil {
+			c.releasedAt = map[uint16]uint64{}
+		}
+		c.releasedAt[pid] = seq
+		r.b.vector.collect(slices.Clone(key))
+		return true
+	}
+	c.Inbound.Restore(pid, seq)
+	return true
+}
+
+// will: those of sessions that were connected are fired, delayed ones wait on, counted from now.
+func (r *recovery) will(key, v []byte) bool {
+	id := string(key[len(prefixWill):])
+	w, err := decodeWill(slices.Clone(v))
+	if err != nil {
+		return false
+	}
+	c := r.client(id)
+	if c == nil { // a session that ended with its connection
+		c = &Client{Session: session.Session{ClientID: id}}
+	}
+	c.will, c.willStored = w, true
+	r.wills = append(r.wills, c)
+	return true
+}
+
+func (r *recovery) readRetained() error {
+	m := r.b.o.Meta
+	return m.Scan([]byte(prefixRetained), func(key, v []byte) error {
+		name := string(key[len(prefixRetained):])
+		part, offset, ok := decodeRef(v)
+		p := r.b.o.Streams.Partition(part)
+		if !ok || p == nil || offset < p.Log.First() || offset >= p.Log.Next() {
+			r.drop(key)
+			return nil
+		}
+		r.b.retained.names.Set(name, retRef{r.b.parts[p.ID], offset})
+		return nil
+	})
+}
+
+// scanLog reads what lies above the vector: records whose effects on the metadata may not have been written when the
+// hub was killed. Their publisher got no answer, and will repeat them.
+func (r *recovery) scanLog() error {
+	var buf []byte
+	for _, p := range r.b.parts {
+		if !p.Stream.Configured {
+			continue
+		}
+		for at := max(r.vector[p.ID], p.Log.First()); at < p.Log.Next(); {
+			var err error
+			if buf, err = p.Log.Read(at, readBytes, buf[:0]); err != nil {
+				return fmt.Errorf("read %s from %d: %w", p.Name, at, err)
+			}
+			next := at
+			for rec := range seglog.Records(buf) {
+				if rec.Offset >= at {
+					next = rec.Offset + 1
+					r.apply(p, &rec)
+				}
+			}
+			if next == at { // damage up to the end
+				break
+			}
+			at = next
+		}
+	}
+	return nil
+}
+
+func (r *recovery) apply(p *partition, rec *seglog.Record) {
+	if rec.Headers.Count == 0 {
+		return
+	}
+	_, retain, from := message.Peek(rec.Headers)
+	if retain && p.Stream.Name != RetainedStream {
+		r.b.retained.update(r.b, p, rec.Offset, string(rec.Key), len(rec.Value) == 0)
+	}
+	if from.PacketID == 0 {
+		return
+	}
+	c := r.client(string(from.Client))
+	if c == nil {
+		return
+	}
+	c.Inbound.SkipTo(from.QoS2Seq)
+	if from.QoS2Seq > c.releasedAt[from.PacketID] {
+		c.Inbound.Restore(from.PacketID, from.QoS2Seq)
+		r.b.noteInbound(c.ClientID, from.PacketID, from.QoS2Seq, inboundPending)
+	}
+}
+
+// finish puts the sessions together: all are offline now.
+func (r *recovery) finish() {
+	now := r.b.o.Clock.NowMs()
+	for i := range r.b.reg.shards {
+		for _, c := range r.b.reg.shards[i].clients {
+			r.finishClient(c, now)
+		}
+	}
+	for _, c := range r.wills {
+		if c.stored && !c.active || c.stored && c.will.DelayS > 0 {
+			continue // delayed: scheduled with its session
+		}
+		r.b.fireWill(c)
+	}
+	for i := range r.b.reg.shards {
+		for _, c := range r.b.reg.shards[i].clients {
+			c.active = false
+			r.b.timers.scheduleAt(c, now)
+		}
+	}
+}
+
+func (r *recovery) finishClient(c *Client, now int64) {
+	c.releasedAt = nil
+	fl := r.flights[c]
+	slices.SortFunc(fl, func(a, b recovered) int { return cmp.Compare(a.f.Seq, b.f.Seq) })
+	for _, x := range fl {
+		if c.skip == nil {
+			c.skip = map[flightKey]bool{}
+		}
+		c.skip[x.key] = true
+		if x.f.State == stateDone {
+			c.done[0] = append(c.done[0], x.key)
+			continue
+		}
+		if e := c.Flights.Restore(x.f.ID); e != nil {
+			seq := e.Seq
+			*e = x.f
+			e.Seq = seq
+		}
+	}
+	if c.active { // was connected: live wherever it had no position of its own
+		for _, p := range r.b.parts {
+			if concerns(c.Subs, p) && c.Cursor(p.ID) == nil {
+				c.FallBehind(p.ID, r.vector[p.ID])
+			}
+		}
+		if c.Expiry != session.NeverExpires {
+			c.ExpiresMs = now + int64(c.Expiry)*1000
+		}
+	}
+	for i := range c.Cursors {
+		c.Cursors[i].Next = min(c.Cursors[i].Next, r.b.parts[c.Cursors[i].Part].Log.Next())
+	}
+	r.b.putSession(c, false)
+	done := c.done // kept: the position record is no more exact than before
+	c.done = [3][]flightKey{}
+	r.b.checkpoint(c, nil)
+	c.done = done
+}

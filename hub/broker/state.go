@@ -1,0 +1,330 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"strings"
+
+	"edgehub/hub/session"
+)
+
+// The durable state of sessions, as keys of the metadata. A client id holds no NUL (no MQTT string does), so NUL ends
+// it. Partitions are named, since their ids differ from run to run.
+//
+//	s/CLIENT            the session: whether it was connected, expiry, last number of an inbound QoS 2 publish
+//	b/CLIENT NUL FILTER a subscription
+//	c/CLIENT            positions in partitions where it is not simply live, and QoS 1 messages in flight
+//	f/CLIENT NUL PART NUL OFFSET  a QoS 2 message to the client: in flight, released, or done
+//	q/CLIENT NUL ID     a QoS 2 message from the client: taken or released
+//	w/CLIENT            the will of a connection, or a delayed one of an offline session
+//	r/TOPIC             where the retained message of a topic is
+//	v/PART              position that every connected session has reached (see checkpoint.go)
+//	t                   last hub time
+const (
+	prefixSession  = "s/"
+	prefixSub      = "b/"
+	prefixPosition = "c/"
+	prefixFlight   = "f/"
+	prefixInbound  = "q/"
+	prefixWill     = "w/"
+	prefixRetained = "r/"
+	prefixVector   = "v/"
+	keyTime        = "t"
+)
+
+func sessionKey(id string) []byte  { return append([]byte(prefixSession), id...) }
+func positionKey(id string) []byte { return append([]byte(prefixPosition), id...) }
+func willKey(id string) []byte     { return append([]byte(prefixWill), id...) }
+func retainedKey(n string) []byte  { return append([]byte(prefixRetained), n...) }
+func vectorKey(part string) []byte { return append([]byte(prefixVector), part...) }
+
+func subKey(id, filter string) []byte {
+	return append(append(append([]byte(prefixSub), id...), 0), filter...)
+}
+
+func inboundKey(id string, packet uint16) []byte {
+	return binary.BigEndian.AppendUint16(append(append([]byte(prefixInbound), id...), 0), packet)
+}
+
+// flightKey is a record of the log.
+type flightKey struct {
+	part   uint32
+	offset int64
+}
+
+func (b *Broker) flightRecordKey(id string, k flightKey) []byte {
+	v := append(append([]byte(prefixFlight), id...), 0)
+	v = append(append(v, b.parts[k.part].Name...), 0)
+	return binary.BigEndian.AppendUint64(v, uint64(k.offset))
+}
+
+// cutClient splits a key behind its prefix into the client id and the rest.
+func cutClient(key []byte, prefix string) (id string, rest []byte, ok bool) {
+	before, rest, ok := bytes.Cut(key[len(prefix):], []byte{0})
+	return string(before), rest, ok
+}
+
+var errState = errors.New("broker: stored session state is malformed")
+
+// decoder reads the fields of a value and remembers the first failure.
+type decoder struct {
+	v   []byte
+	bad bool
+}
+
+func (d *decoder) uvarint() uint64 {
+	n, k := binary.Uvarint(d.v)
+	if k <= 0 {
+		d.bad, d.v = true, nil
+		return 0
+	}
+	d.v = d.v[k:]
+	return n
+}
+
+func (d *decoder) byte() byte {
+	if len(d.v) == 0 {
+		d.bad = true
+		return 0
+	}
+	x := d.v[0]
+	d.v = d.v[1:]
+	return x
+}
+
+func (d *decoder) string() string {
+	n := d.uvarint()
+	if n > uint64(len(d.v)) {
+		d.bad, d.v = true, nil
+		return ""
+	}
+	s := string(d.v[:n])
+	d.v = d.v[n:]
+	return s
+}
+
+// count reads a number of entries that each take at least one byte.
+func (d *decoder) count() int {
+	n := d.uvarint()
+	if n > uint64(len(d.v)) {
+		d.bad = true
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) err() error {
+	if d.bad {
+		return errState
+	}
+	return nil
+}
+
+func appendString(v []byte, s string) []byte {
+	return append(binary.AppendUvarint(v, uint64(len(s))), s...)
+}
+
+// putSession stores the session record; with attached its subscriptions too, if it has not been stored yet.
+func (b *Broker) putSession(c *Client, attached bool) {
+	if !c.Persistent() {
+		b.wipe(c)
+		return
+	}
+	v := []byte{0}
+	if attached {
+		v[0] = 1
+	}
+	v = binary.AppendUvarint(v, uint64(c.Expiry))
+	v = binary.AppendUvarint(v, uint64(c.ExpiresMs))
+	v = binary.AppendUvarint(v, c.Inbound.Last())
+	b.o.Meta.Put(sessionKey(c.ClientID), v)
+	c.stored = true
+}
+
+func (b *Broker) putSub(c *Client, s *session.Sub) {
+	v := []byte{s.QoS, s.RetainHandling, flags(s.NoLocal, s.RetainAsPublished)}
+	v = binary.AppendUvarint(v, uint64(s.ID))
+	v = binary.AppendUvarint(v, uint64(len(s.Starts)))
+	for _, at := range s.Starts {
+		v = appendString(v, b.parts[at.Part].Name)
+		v = binary.AppendUvarint(v, uint64(at.Offset))
+	}
+	b.o.Meta.Put(subKey(c.ClientID, s.Filter), v)
+}
+
+func flags(bits ...bool) byte {
+	var f byte
+	for i, b := range bits {
+		if b {
+			f |= 1 << i
+		}
+	}
+	return f
+}
+
+func (b *Broker) decodeSub(filter string, v []byte) (*session.Sub, error) {
+	d := &decoder{v: v}
+	s := &session.Sub{Filter: filter, QoS: d.byte(), RetainHandling: d.byte()}
+	f := d.byte()
+	s.NoLocal, s.RetainAsPublished = f&1 != 0, f&2 != 0
+	s.ID = uint32(d.uvarint())
+	for range d.count() {
+		name, offset := d.string(), int64(d.uvarint())
+		if p := b.o.Streams.Partition(name); p != nil && !d.bad {
+			s.Starts = append(s.Starts, session.Position{Part: p.ID, Offset: offset})
+		}
+	}
+	if s.QoS > 2 {
+		d.bad = true
+	}
+	return s, d.err()
+}
+
+func appendFlight(v []byte, f *session.Flight) []byte {
+	v = binary.AppendUvarint(v, uint64(f.ID))
+	v = append(v, byte(f.State), f.QoS, flags(f.RetainAsPublished, f.Retained))
+	v = binary.AppendUvarint(v, uint64(f.Seq))
+	v = binary.AppendUvarint(v, uint64(len(f.SubIDs)))
+	for _, id := range f.SubIDs {
+		v = binary.AppendUvarint(v, uint64(id))
+	}
+	return v
+}
+
+func decodeFlight(d *decoder) session.Flight {
+	f := session.Flight{ID: uint16(d.uvarint()), State: session.State(d.byte()), QoS: d.byte()}
+	x := d.byte()
+	f.RetainAsPublished, f.Retained = x&1 != 0, x&2 != 0
+	f.Seq = uint32(d.uvarint())
+	for range d.count() {
+		f.SubIDs = append(f.SubIDs, uint32(d.uvarint()))
+	}
+	return f
+}
+
+// stateDone marks the record of a QoS 2 message that was completed, until the positions have passed it for good.
+const stateDone session.State = 255
+
+// noteFlight records a QoS 2 message to a persistent session before the packet that rests on it leaves: a packet id
+// that a kill made the hub forget would have the client take the message twice.
+func (l *Loop) noteFlight(c *Client, p *partition, f *session.Flight) {
+	if f.QoS == 2 && c.Persistent() {
+		l.b.o.Meta.Put(l.b.flightRecordKey(c.ClientID, flightKey{p.ID, f.Offset}), appendFlight(nil, f))
+	}
+}
+
+// noteDone records that a QoS 2 message was completed: after a crash it is not delivered again although the positions
+// known then may lie below it.
+func (l *Loop) noteDone(c *Client, f *session.Flight) {
+	k := flightKey{f.Part, f.Offset}
+	done := session.Flight{ID: f.ID, State: stateDone, QoS: 2}
+	l.b.o.Meta.Put(l.b.flightRecordKey(c.ClientID, k), appendFlight(nil, &done))
+	c.done[0] = append(c.done[0], k)
+}
+
+// wipe forgets the state of a session: in memory, and in the metadata if there is any.
+func (b *Broker) wipe(c *Client) {
+	if c.stored {
+		b.o.Meta.Delete(sessionKey(c.ClientID))
+		for _, s := range c.Subs {
+			b.o.Meta.Delete(subKey(c.ClientID, s.Filter))
+		}
+		for _, id := range c.Flights.Ordered() {
+			if f := c.Flights.Get(id); f.QoS == 2 {
+				b.o.Meta.Delete(b.flightRecordKey(c.ClientID, flightKey{f.Part, f.Offset}))
+			}
+		}
+		for id := range c.Inbound.All() {
+			b.o.Meta.Delete(inboundKey(c.ClientID, id))
+		}
+		b.deleteDone(c)
+		c.stored = false
+	}
+	if c.positioned {
+		b.o.Meta.Delete(positionKey(c.ClientID))
+		c.positioned = false
+	}
+	c.Session = session.Session{ClientID: c.ClientID}
+	c.skip = nil
+	if c.will == nil && c.willStored {
+		b.putWill(c)
+	}
+}
+
+func (b *Broker) deleteDone(c *Client) {
+	for i := range c.done {
+		for _, k := range c.done[i] {
+			b.o.Meta.Delete(b.flightRecordKey(c.ClientID, k))
+		}
+		c.done[i] = nil
+	}
+}
+
+// encodePositions is the value of a position record: cursors that are behind, then QoS 1 messages in flight. While
+// connected (below not nil), messages at or above below[part] are left out: the vector does not cover them anyway.
+func (b *Broker) encodePositions(c *Client, below []int64) []byte {
+	var cursors, flights []byte
+	nc, nf := 0, 0
+	for i := range c.Cursors {
+		cur := &c.Cursors[i]
+		if cur.Behind {
+			cursors = appendString(cursors, b.parts[cur.Part].Name)
+			cursors = binary.AppendUvarint(cursors, uint64(cur.Next))
+			nc++
+		}
+	}
+	if c.Flights.Len() > 0 {
+		for _, id := range c.Flights.Ordered() {
+			f := c.Flights.Get(id)
+			cur := c.Cursor(f.Part)
+			if f.QoS == 2 || below != nil && f.Offset >= below[f.Part] && (cur == nil || !cur.Behind) {
+				continue
+			}
+			flights = appendString(flights, b.parts[f.Part].Name)
+			flights = binary.AppendUvarint(flights, uint64(f.Offset))
+			flights = appendFlight(flights, f)
+			nf++
+		}
+	}
+	if nc == 0 && nf == 0 {
+		return nil
+	}
+	v := binary.AppendUvarint(nil, uint64(nc))
+	v = binary.AppendUvarint(append(v, cursors...), uint64(nf))
+	return append(v, flights...)
+}
+
+// decodePositions restores cursors and QoS 1 flights.
+func (b *Broker) decodePositions(c *Client, v []byte) error {
+	d := &decoder{v: v}
+	for range d.count() {
+		name, next := d.string(), int64(d.uvarint())
+		if p := b.o.Streams.Partition(name); p != nil && !d.bad {
+			c.FallBehind(p.ID, next)
+		}
+	}
+	for range d.count() {
+		name, offset := d.string(), int64(d.uvarint())
+		f := decodeFlight(d)
+		p := b.o.Streams.Partition(name)
+		if d.bad || p == nil {
+			continue
+		}
+		if e := c.Flights.Restore(f.ID); e != nil {
+			seq := e.Seq
+			*e = f
+			e.Seq, e.Part, e.Offset = seq, p.ID, offset
+		}
+	}
+	return d.err()
+}
+
+func (b *Broker) parseFlightKey(rest []byte) (flightKey, bool) {
+	name, off, ok := strings.Cut(string(rest), "\x00")
+	p := b.o.Streams.Partition(name)
+	if !ok || len(off) != 8 || p == nil {
+		return flightKey{}, false
+	}
+	return flightKey{p.ID, int64(binary.BigEndian.Uint64([]byte(off)))}, true
+}

@@ -1,0 +1,133 @@
+package broker
+
+import (
+	"edgehub/hub/session"
+	"edgehub/hub/topic"
+)
+
+// SubRequest is one filter of a subscribe request.
+type SubRequest struct {
+	Filter            string
+	QoS               byte
+	NoLocal           bool
+	RetainAsPublished bool
+	RetainHandling    byte
+	ID                uint32
+}
+
+// Subscribe adds subscriptions and appends one reason code for each to codes: the granted QoS, or why not. They are
+// durable before the answer leaves, since that is flushed after the round has committed the metadata.
+func (l *Loop) Subscribe(c *Client, reqs []SubRequest, codes []byte) []byte {
+	added := false
+	for i := range reqs {
+		code, ok := l.b.checkSub(c, &reqs[i])
+		if ok {
+			l.subscribe(c, &reqs[i])
+			added = true
+		}
+		codes = append(codes, code)
+	}
+	if added {
+		l.b.version.Add(1)
+		l.settle(c)
+		if len(c.retq) > 0 {
+			l.wantPump(c)
+		}
+	}
+	return codes
+}
+
+func (b *Broker) checkSub(c *Client, r *SubRequest) (code byte, ok bool) {
+	_, filter, shared, err := topic.ParseShared(r.Filter)
+	switch {
+	case err != nil || topic.ValidateFilter(filter) != nil || topic.Levels([]byte(filter)) > b.o.Limits.TopicLevels:
+		return CodeFilterInvalid, false
+	case shared:
+		return CodeSharedForbidden, false
+	case c.FindSub(r.Filter) == nil && len(c.Subs) >= b.o.Limits.SubsPerClient:
+		return CodeQuotaExceeded, false
+	}
+	return r.QoS, true
+}
+
+func (l *Loop) subscribe(c *Client, r *SubRequest) {
+	s := &session.Sub{Filter: r.Filter, QoS: r.QoS, NoLocal: r.NoLocal, RetainAsPublished: r.RetainAsPublished,
+		RetainHandling: r.RetainHandling, ID: r.ID}
+	replaced := c.Subscribe(s)
+	l.b.subs.Lock()
+	if _, had := l.b.subs.tree.Set(s.Filter, c.att, target{c.att, s}); !had {
+		l.b.subs.n++
+	}
+	l.b.subs.Unlock()
+	if !replaced && (c.Persistent() || len(c.Cursors) > 0) {
+		for _, p := range l.b.parts {
+			if subConcerns(s, p) {
+				s.Starts = append(s.Starts, session.Position{Part: p.ID, Offset: p.Committed()})
+			}
+		}
+	}
+	if c.Persistent() {
+		l.b.putSub(c, s)
+	}
+	// Retain handling: 0 always, 1 only for a new subscription, 2 never [MQTT-3.3.1-9 .. -11].
+	if r.RetainHandling == 0 || r.RetainHandling == 1 && !replaced {
+		l.b.retained.match(s.Filter, func(name string) {
+			c.retq = append(c.retq, retItem{name, s})
+		})
+	}
+}
+
+// settle: cursors that are behind may go live only after everything that was matched without the new subscriptions.
+// It runs after the version has risen.
+func (l *Loop) settle(c *Client) {
+	for i := range c.Cursors {
+		c.Cursors[i].Floor = max(c.Cursors[i].Floor, l.b.parts[c.Cursors[i].Part].Committed())
+	}
+}
+
+// Unsubscribe removes subscriptions and appends one reason code for each to codes.
+func (l *Loop) Unsubscribe(c *Client, filters []string, codes []byte) []byte {
+	for _, f := range filters {
+		if !c.Unsubscribe(f) {
+			codes = append(codes, CodeNoSubscription)
+			continue
+		}
+		l.b.subs.Lock()
+		if l.b.subs.tree.Delete(f, c.att) {
+			l.b.subs.n--
+		}
+		l.b.subs.Unlock()
+		l.b.version.Add(1)
+		if c.stored {
+			l.b.o.Meta.Delete(subKey(c.ClientID, f))
+		}
+		codes = append(codes, CodeOK)
+	}
+	return codes
+}
+
+func (b *Broker) insertSubs(c *Client) {
+	if len(c.Subs) == 0 {
+		return
+	}
+	b.subs.Lock()
+	for _, s := range c.Subs {
+		b.subs.tree.Set(s.Filter, c.att, target{c.att, s})
+	}
+	b.subs.n += len(c.Subs)
+	b.subs.Unlock()
+	b.version.Add(1)
+}
+
+func (b *Broker) removeSubs(c *Client) {
+	if len(c.Subs) == 0 {
+		return
+	}
+	b.subs.Lock()
+	for _, s := range c.Subs {
+		b.subs.tree.Delete(s.Filter, c.att)
+	}
+	b.subs.n -= len(c.Subs)
+	b.subs.Unlock()
+	b.version.Add(1)
+}

@@ -1,0 +1,343 @@
+// Package server puts the hub together: it opens the data directory, the metadata and the streams, recovers, serves,
+// and stops in the reverse order. It is the only package of the hub that sees all others.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgehub/adapters/eventloop"
+	"edgehub/adapters/mqtt"
+	"edgehub/hub/admin"
+	"edgehub/hub/broker"
+	"edgehub/hub/config"
+	"edgehub/hub/stream"
+	"edgehub/internal/hubtime"
+	"edgehub/internal/vfs"
+	"edgehub/storage/datadir"
+	"edgehub/storage/meta"
+	"edgehub/storage/seglog"
+)
+
+// ErrUsage marks errors that the operator mends before another start: nothing was touched.
+var ErrUsage = errors.New("cannot start")
+
+// usage wraps an error as one of those, without changing its text.
+type usage struct{ error }
+
+func (u usage) Is(target error) bool { return target == ErrUsage }
+func (u usage) Unwrap() error        { return u.error }
+
+const (
+	// stopConnections bounds how long a stop waits for connections to close.
+	stopConnections = 5 * time.Second
+	// descriptorsKept are not used for connections: segments, metadata, uplinks, the admin interface.
+	descriptorsKept = 512
+	readBytes       = 256 << 10
+)
+
+// Server is a running hub.
+type Server struct {
+	cfg     *config.Config
+	version string
+	log     *slog.Logger
+	started time.Time
+
+	dir     *datadir.Dir
+	meta    *meta.Store
+	clock   *hubtime.Clock
+	streams *stream.Set
+	broker  *broker.Broker
+	mqtt    *mqtt.Server
+	engine  *eventloop.Engine
+	admin   *admin.Server
+	uplinks []*uplinkRunner
+	source  *source
+
+	ready     atomic.Bool
+	stopping  atomic.Bool
+	damaged   int // metadata records that could not be read
+	metaRec   meta.Recovery
+	held      sync.Map // uplink name → *atomic.Int64: records lost to max_bytes
+	maxConns  int
+	closeOnce sync.Once
+}
+
+// New opens everything and recovers. Nothing is served before Run. On an error everything is closed again.
+func New(cfg *config.Config, version string, log *slog.Logger) (*Server, error) {
+	s := &Server{cfg: cfg, version: version, log: log, started: time.Now()}
+	if err := s.limits(); err != nil {
+		return nil, err
+	}
+	if err := s.probe(); err != nil {
+		return nil, usage{err}
+	}
+	if err := s.open(); err != nil {
+		s.closeStores(false)
+		return nil, err
+	}
+	return s, nil
+}
+
+// limits raises the descriptors to what is allowed, and bounds the memory.
+func (s *Server) limits() error {
+	n, err := eventloop.RaiseDescriptors()
+	if err != nil {
+		s.log.Warn("the limit of descriptors could not be raised", "limit", n, "err", err)
+	}
+	s.maxConns = s.cfg.Limits.MaxConnections
+	if allowed := n - min(descriptorsKept, n/4); s.maxConns == 0 || s.maxConns > allowed {
+		if s.maxConns > allowed {
+			s.log.Warn("limits.max_connections is more than the descriptors allow", "max_connections", s.maxConns, "allowed", allowed)
+		}
+		s.maxConns = allowed
+	}
+	if m := s.cfg.Limits.Memory; m > 0 {
+		debug.SetMemoryLimit(int64(m))
+	}
+	return nil
+}
+
+// probe finds addresses in use before anything on disk is touched.
+func (s *Server) probe() error {
+	for _, l := range s.cfg.Listeners {
+		if err := eventloop.Probe(l.Address); err != nil {
+			if errors.Is(err, eventloop.ErrAddressInUse) {
+				return fmt.Errorf("listener address %s is in use: stop the program that listens there (ss -ltnp shows it) or change listener.address", l.Address)
+			}
+			return fmt.Errorf("%w; change listener.address", err)
+		}
+	}
+	if a := s.cfg.Admin.Address; a != "" {
+		if err := eventloop.Probe(a); err != nil {
+			return fmt.Errorf("admin address %s cannot be used: %w; change admin.address, or set it to \"\" to turn it off", a, err)
+		}
+	}
+	return nil
+}
+
+func (s *Server) open() (err error) {
+	data := s.cfg.Hub.DataDir
+	if s.dir, err = datadir.Open(vfs.OS, data); err != nil {
+		return usage{err}
+	}
+	if s.admin, err = admin.Listen(admin.Options{Socket: s.cfg.Admin.Socket, Address: s.cfg.Admin.Address,
+		PayloadBytesMax: int64(s.cfg.Limits.MaxPacketBytes), Logger: s.log}); err != nil {
+		return usage{err}
+	}
+	s.meta, s.metaRec, err = meta.Open(meta.Options{FS: vfs.OS, DataDir: data, Salt: s.dir.Salt(), Logger: s.log})
+	if err != nil {
+		return err
+	}
+	s.sayMeta()
+	floor, err := broker.LastTime(s.meta)
+	if err != nil {
+		return err
+	}
+	s.clock = hubtime.New(floor)
+	s.streams, err = stream.Open(specs(s.cfg), stream.Options{FS: vfs.OS, Dir: filepath.Join(data, "streams"),
+		QuarantineDir: filepath.Join(data, "quarantine"), Salt: s.dir.Salt(), Index: s.meta.SegmentIndex(), Clock: s.clock, Logger: s.log})
+	if err != nil {
+		if errors.Is(err, stream.ErrPartitions) {
+			return usage{err}
+		}
+		return err
+	}
+	s.sayStreams()
+	next := map[string]int64{}
+	for _, p := range s.streams.Partitions {
+		next[p.Name] = p.Log.Next()
+	}
+	if s.dir.Unclean() {
+		s.log.Info("the last run did not stop cleanly; recovered")
+	}
+	// The epoch's first offsets are synced before anything is appended under it.
+	if err := s.dir.BeginRun(next); err != nil {
+		return err
+	}
+	s.broker = broker.New(broker.Options{Streams: s.streams, Meta: s.meta, Clock: s.clock, Logger: s.log, Limits: s.brokerLimits()})
+	if s.damaged, err = s.broker.Recover(); err != nil {
+		return err
+	}
+	s.source = newSource(s)
+	return s.openUplinks()
+}
+
+func (s *Server) brokerLimits() broker.Limits {
+	l := &s.cfg.Limits
+	return broker.Limits{
+		ReceiveMaximum:   l.ReceiveMaximum,
+		SessionExpiryMax: seconds(l.SessionExpiryMax),
+		SubsPerClient:    l.SubscriptionsPerClient,
+		TopicLevels:      l.TopicLevelsMax,
+		CatchupBytes:     int64(l.CatchupBytes),
+		InboundBytes:     int64(l.InboundBytes),
+	}
+}
+
+func seconds(d time.Duration) uint32 {
+	return uint32(min(int64(d/time.Second), math.MaxUint32-1))
+}
+
+// specs are the configured streams and the internal one for retained messages.
+func specs(cfg *config.Config) []stream.Spec {
+	var list []stream.Spec
+	for i := range cfg.Streams {
+		c := &cfg.Streams[i]
+		sp := stream.Spec{Name: c.Name, Filters: c.Filters, Partitions: c.Partitions, ByClient: c.PartitionBy == config.PartitionByClient,
+			ByLevel: c.PartitionLevel(), SegmentBytes: int64(c.SegmentBytes), MaxAge: c.Retention.MaxAge, MaxBytes: int64(c.Retention.MaxBytes),
+			RejectNew: c.Retention.Full == config.FullRejectNew}
+		if c.Durability == config.DurabilitySynced {
+			sp.Durability = stream.Synced
+		}
+		list = append(list, sp)
+	}
+	return append(list, stream.Spec{Name: broker.RetainedStream, Partitions: 1, SegmentBytes: 16 << 20})
+}
+
+func (s *Server) sayMeta() {
+	if r := s.metaRec; r.Rebuilt && r.Reason != "" {
+		s.log.Warn("the metadata index was rebuilt from the log", "reason", r.Reason, "quarantined", r.Quarantined)
+	}
+}
+
+func (s *Server) sayStreams() {
+	for name, r := range s.streams.Recoveries {
+		if r.TornBytes > 0 {
+			s.log.Warn("an incomplete write at the end of the log was cut", "partition", name, "bytes", r.TornBytes)
+		}
+		for _, q := range r.Quarantined {
+			s.log.Warn("a file that is not a usable segment was moved away", "partition", name, "to", q)
+		}
+		for _, d := range r.Damaged {
+			s.log.Error("part of a segment is damaged and is skipped", "partition", name, "segment", d.Segment, "from", d.From, "to", d.To, "err", d.Err)
+		}
+	}
+}
+
+// Run serves until ctx ends, then stops. It returns nil after a clean stop.
+func (s *Server) Run(ctx context.Context) error {
+	s.streams.Start(s.onSynced, stream.RetentionHooks{Hold: s.hold, BeforeDrop: s.beforeDrop, Dropped: s.droppedHeld})
+	s.broker.Start()
+	s.startMQTT()
+	failed := make(chan error, 2)
+	go func() { failed <- s.engine.Run() }()
+	go func() {
+		if err := s.admin.Serve(admin.Backend{Hub: s, Uplinks: s, Health: s, Metrics: s.metrics()}); err != nil {
+			failed <- err
+		}
+	}()
+	select {
+	case <-s.engine.Booted():
+	case err := <-failed:
+		return errors.Join(err, s.stop())
+	}
+	for _, u := range s.uplinks {
+		u.start()
+	}
+	s.mqtt.Start()
+	s.ready.Store(true)
+	s.log.Info("serving", "hub", s.cfg.Hub.ID, "version", s.version, "data", s.cfg.Hub.DataDir, "listeners", addresses(s.cfg),
+		"admin", s.cfg.Admin.Address, "max_connections", s.maxConns, "epoch", s.dir.Epoch(), "ready_ms", time.Since(s.started).Milliseconds())
+	var err error
+	select {
+	case <-ctx.Done():
+		s.log.Info("stopping")
+	case err = <-failed:
+		s.log.Error("stopping, since a part of the hub has failed", "err", err)
+	}
+	return errors.Join(err, s.stop())
+}
+
+func addresses(cfg *config.Config) []string {
+	var list []string
+	for _, l := range cfg.Listeners {
+		list = append(list, l.Address)
+	}
+	return list
+}
+
+func (s *Server) startMQTT() {
+	l := &s.cfg.Limits
+	var listeners []mqtt.Listener
+	for _, x := range s.cfg.Listeners {
+		listeners = append(listeners, mqtt.Listener{Address: x.Address, AllowAnonymous: x.AllowAnonymous})
+	}
+	s.mqtt = mqtt.New(mqtt.Options{Broker: s.broker, Clock: s.clock, Logger: s.log, Listeners: listeners,
+		MaxConnections: s.maxConns, MaxPacket: int(l.MaxPacketBytes), TopicLevels: l.TopicLevelsMax, ReceiveMaximum: l.ReceiveMaximum,
+		SessionExpiryMax: seconds(l.SessionExpiryMax), KeepAliveMax: int(l.KeepAliveMax / time.Second), ConnectTimeout: l.ConnectTimeout,
+		OutboundPerClient: int(l.OutboundBytesPerClient), Outbound: int64(l.OutboundBytes)})
+	loops := l.Loops
+	if loops == 0 {
+		loops = runtime.GOMAXPROCS(0)
+	}
+	s.engine = eventloop.New(eventloop.Options{Addresses: addresses(s.cfg), Loops: loops, ReadBytes: readBytes,
+		Logf: func(format string, args ...any) { s.log.Warn("event loop: " + fmt.Sprintf(format, args...)) }}, s.mqtt)
+}
+
+func (s *Server) onSynced(p *stream.Partition, synced int64) {
+	s.broker.Synced(p, synced)
+	s.source.notify()
+}
+
+func (s *Server) beforeDrop(p *stream.Partition, seg seglog.SegmentInfo) error {
+	return s.broker.KeepRetained(p, seg)
+}
+
+// stop ends everything in order: no new connections, the last round, the uplinks, then sync and close.
+func (s *Server) stop() error {
+	s.ready.Store(false)
+	s.stopping.Store(true)
+	var errs []error
+	ctx, cancel := context.WithTimeout(context.Background(), stopConnections)
+	defer cancel()
+	if s.mqtt != nil {
+		if err := s.mqtt.Shutdown(ctx); err != nil {
+			s.log.Warn("not every connection closed in time", "open", s.mqtt.Open())
+		}
+		s.mqtt.Stop()
+	}
+	if s.engine != nil {
+		select {
+		case <-s.engine.Booted():
+			errs = append(errs, s.engine.Stop(context.Background()))
+		default:
+		}
+	}
+	for _, u := range s.uplinks {
+		u.stop()
+	}
+	s.broker.Stop()
+	return errors.Join(append(errs, s.closeStores(true))...)
+}
+
+// closeStores syncs and closes whatever is open. clean says that the last round has finished.
+func (s *Server) closeStores(clean bool) error {
+	var errs []error
+	s.closeOnce.Do(func() {
+		if s.streams != nil {
+			errs = append(errs, s.streams.Close())
+		}
+		if s.meta != nil {
+			errs = append(errs, s.meta.Sync(), s.meta.Close())
+		}
+		if s.admin != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			errs = append(errs, s.admin.Shutdown(ctx))
+		}
+		if s.dir != nil {
+			errs = append(errs, s.dir.Close(clean && errors.Join(errs...) == nil))
+		}
+	})
+	return errors.Join(errs...)
+}

@@ -1,0 +1,256 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"edgehub/adapters/mqtt"
+	"edgehub/hub/admin"
+	"edgehub/hub/admin/api"
+	"edgehub/hub/broker"
+	"edgehub/hub/config"
+	"edgehub/hub/stream"
+	"edgehub/sync/uplink"
+)
+
+// Status implements admin.Hub.
+func (s *Server) Status() api.Status {
+	conns, sessions, subs := s.broker.Counts()
+	b := &s.broker.Stats
+	st := api.Status{
+		Hub: s.cfg.Hub.ID, Instance: s.dir.Instance(), Epoch: s.dir.Epoch(), Version: s.version,
+		StartedAt: api.Millis(s.started.UnixMilli()), UptimeS: int64(time.Since(s.started).Seconds()),
+		Connections: int64(conns), Sessions: int64(sessions), Subscriptions: int64(subs), Retained: int64(s.broker.Retained()),
+		MessagesIn: b.In.Load(), MessagesOut: b.Out.Load(), Dropped: s.dropped(), Health: s.Health(),
+	}
+	for _, x := range s.streams.Streams {
+		if x.Name[0] != '$' {
+			st.Streams = append(st.Streams, streamStatus(x))
+		}
+	}
+	for _, u := range s.uplinks {
+		st.Uplinks = append(st.Uplinks, uplinkStatus(u))
+	}
+	return st
+}
+
+// dropped counts what was dropped or refused, by reason.
+func (s *Server) dropped() map[string]int64 {
+	b := &s.broker.Stats
+	m := map[string]int64{
+		api.DropOutboundFull:       b.DroppedQoS0.Load(),
+		api.DropExpired:            b.DroppedExpired.Load(),
+		api.DropRetention:          b.DroppedTrimmed.Load(),
+		"larger_than_client_takes": b.DroppedTooLarge.Load(),
+		"refused_stream_full":      b.RefusedFull.Load(),
+		"refused_write_failed":     b.RefusedWrite.Load(),
+		"refused_commit_backlog":   b.RefusedBusy.Load(),
+		"refused_no_stream":        b.Unroutable.Load(),
+	}
+	s.held.Range(func(_, n any) bool {
+		m[api.DropRetention] += n.(*atomic.Int64).Load()
+		return true
+	})
+	return m
+}
+
+func streamStatus(x *stream.Stream) api.StreamStatus {
+	st := api.StreamStatus{Name: x.Name, Configured: x.Configured, Durability: durability(x)}
+	for _, p := range x.Partitions {
+		st.Partitions = append(st.Partitions, api.PartitionStatus{Partition: p.Index, FirstOffset: p.Log.First(), NextOffset: p.Log.Next(),
+			SyncedOffset: p.Log.Synced(), Bytes: p.Log.Bytes(), Segments: len(p.Log.Segments()), DamagedRanges: len(p.Log.Damage())})
+	}
+	return st
+}
+
+func durability(x *stream.Stream) string {
+	if x.Durability == stream.Synced {
+		return config.DurabilitySynced
+	}
+	return config.DurabilityWritten
+}
+
+func uplinkStatus(u *uplinkRunner) api.UplinkStatus {
+	st := u.Replicator.Status()
+	a := api.UplinkStatus{Name: u.cfg.Name, Kind: u.cfg.Kind, URL: u.cfg.URL, Streams: u.cfg.Streams, RemoteStream: u.remote,
+		State: st.State.String(), Connected: st.Connected, LagMessages: st.LagMessages, LagBytes: st.LagBytes,
+		LagAgeS: int64(st.LagAge.Seconds()), Acked: st.Acked, Sent: int64(st.Counters.Sent), Delivered: int64(st.Counters.Acked),
+		LastError: st.LastError}
+	if !st.LastErrorAt.IsZero() {
+		a.LastErrorAt = api.Millis(st.LastErrorAt.UnixMilli())
+	}
+	return a
+}
+
+// Stream implements admin.Hub.
+func (s *Server) Stream(name string) (api.StreamDetail, error) {
+	x, err := s.find(name)
+	if err != nil {
+		return api.StreamDetail{}, err
+	}
+	d := api.StreamDetail{StreamStatus: streamStatus(x), Filters: x.Filters, PartitionBy: partitionBy(x), Compression: "none",
+		SegmentBytes: x.SegmentBytes, Retention: api.Retention{MaxAgeS: int64(x.MaxAge.Seconds()), MaxBytes: x.MaxBytes,
+			Full: config.FullDropOldest, RemovedRecords: x.Dropped.Load() + x.Expired.Load()}}
+	if x.RejectNew {
+		d.Retention.Full = config.FullRejectNew
+	}
+	for _, u := range s.uplinks {
+		for _, p := range x.Partitions {
+			if u.Floor(p.Name) < p.Log.Next() {
+				d.Retention.HeldBy = u.cfg.Name
+			}
+		}
+	}
+	return d, nil
+}
+
+func partitionBy(x *stream.Stream) string {
+	switch {
+	case x.ByClient:
+		return config.PartitionByClient
+	case x.ByLevel > 0:
+		return fmt.Sprintf("level:%d", x.ByLevel)
+	}
+	return config.PartitionByTopic
+}
+
+// find returns a stream that operators may see.
+func (s *Server) find(name string) (*stream.Stream, error) {
+	var names []string
+	for _, x := range s.streams.Streams {
+		if x.Name[0] == '$' {
+			continue
+		}
+		if x.Name == name {
+			return x, nil
+		}
+		names = append(names, x.Name)
+	}
+	return nil, api.NotFound("stream", name, names)
+}
+
+// Clients implements admin.Hub.
+func (s *Server) Clients() []api.Client {
+	list := []api.Client{}
+	now := s.clock.NowMs()
+	s.broker.Clients(func(c broker.ClientInfo) {
+		a := api.Client{ClientID: c.ClientID, SessionExpiryS: int64(c.Expiry), Subscriptions: int64(c.Subscriptions), Inflight: int64(c.InFlight), Inbox: c.Inbox}
+		if m, ok := c.Conn.(*mqtt.Conn); ok {
+			i := m.Info()
+			a.Username, a.Address, a.Listener, a.Protocol = i.Username, addr(i.Remote), addr(i.Local), i.Protocol
+			a.ConnectedAt, a.ConnectedS = api.Millis(i.ConnectedMs), (now-i.ConnectedMs)/1000
+			a.KeepAliveS, a.Clean, a.OutboundBytes = int64(i.KeepAliveS), i.Clean, int64(i.Outbound)
+		}
+		list = append(list, a)
+	})
+	slices.SortFunc(list, func(a, b api.Client) int {
+		if a.ClientID < b.ClientID {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+func addr(a net.Addr) string {
+	if a == nil {
+		return ""
+	}
+	return a.String()
+}
+
+// Config implements admin.Hub.
+func (s *Server) Config() []api.Setting {
+	list := []api.Setting{}
+	for _, x := range s.cfg.Show() {
+		list = append(list, api.Setting(x))
+	}
+	return list
+}
+
+// Health implements admin.Health.
+func (s *Server) Health() api.Health {
+	h := api.Health{State: api.HealthOK}
+	add := func(what, why, cure string) {
+		h.State = api.HealthDegraded
+		h.Reasons = append(h.Reasons, api.Reason{What: what, Why: why, Cure: cure})
+	}
+	for _, x := range s.streams.Streams {
+		n := 0
+		for _, p := range x.Partitions {
+			n += len(p.Log.Damage())
+		}
+		if n > 0 {
+			add("stream "+x.Name, fmt.Sprintf("%d damaged ranges", n), "the readable part is served; restore the rest from a backup")
+		}
+		if !x.Configured {
+			add("stream "+x.Name, "its data is kept but the configuration no longer has it", "add it to the configuration again, or remove its directory while the hub is stopped")
+		}
+		if x.Full() {
+			add("stream "+x.Name, "full: new messages are refused", "raise retention.max_bytes, or set retention.full to drop-oldest")
+		}
+	}
+	if s.damaged > 0 {
+		add("metadata", fmt.Sprintf("%d records could not be read and were dropped", s.damaged), "clients concerned will have to subscribe again")
+	}
+	for _, u := range s.uplinks {
+		if st := u.Replicator.Status(); st.State == uplink.Blocked {
+			add("uplink "+u.cfg.Name, st.LastError, "hubctl uplink show "+u.cfg.Name)
+		}
+	}
+	if s.stopping.Load() {
+		h.State = api.HealthFailed
+		h.Reasons = append(h.Reasons, api.Reason{What: "hub", Why: "stopping"})
+	}
+	return h
+}
+
+// Ready implements admin.Health.
+func (s *Server) Ready() (bool, []api.Reason) {
+	if s.ready.Load() {
+		return true, nil
+	}
+	if s.stopping.Load() {
+		return false, []api.Reason{{What: "hub", Why: "stopping"}}
+	}
+	return false, []api.Reason{{What: "hub", Why: "starting"}}
+}
+
+// metrics is everything that /metrics shows.
+func (s *Server) metrics() prometheus.Gatherer {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		admin.NewCollector(s))
+	counter := func(name, help string, v *atomic.Int64) {
+		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "edgehub_" + name, Help: help},
+			func() float64 { return float64(v.Load()) }))
+	}
+	b, m := &s.broker.Stats, &s.mqtt.Stats
+	counter("received_bytes_total", "Bytes of topics and payloads taken from clients.", &b.InBytes)
+	counter("sent_bytes_total", "Bytes of topics and payloads given to clients.", &b.OutBytes)
+	counter("commits_total", "Batches written to the log.", &b.Commits)
+	counter("commit_bytes_total", "Bytes written to the log.", &b.CommitBytes)
+	counter("messages_resent_total", "Messages sent again after a reconnect.", &b.Resent)
+	counter("session_takeovers_total", "Sessions that a new connection took from an older one.", &b.Takeovers)
+	counter("sessions_expired_total", "Offline sessions whose time was over.", &b.SessionsExpired)
+	counter("wills_published_total", "Will messages published.", &b.WillsFired)
+	counter("log_reads_total", "Reads of the log for sessions that were behind.", &b.CatchupJobs)
+	counter("log_read_messages_total", "Messages delivered from the log to sessions that were behind.", &b.CatchupRecords)
+	counter("log_read_bytes_total", "Bytes of the log looked at for sessions that were behind.", &b.CatchupScanned)
+	counter("mqtt_connects_total", "CONNECT packets accepted.", &m.Connects)
+	counter("mqtt_refused_total", "CONNECT packets refused.", &m.Refused)
+	counter("mqtt_malformed_total", "Connections ended for what the client sent.", &m.Malformed)
+	counter("mqtt_keepalive_timeouts_total", "Connections ended because nothing came within the keep-alive.", &m.KeepAlive)
+	counter("mqtt_connect_timeouts_total", "Connections ended because no CONNECT came.", &m.ConnectTimeouts)
+	counter("mqtt_slow_clients_closed_total", "Connections ended because the client did not read.", &m.SlowClosed)
+	counter("mqtt_connections_refused_total", "Connections refused because limits.max_connections was reached.", &m.TooMany)
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "edgehub_outbound_bytes", Help: "Bytes that sockets have not taken."},
+		func() float64 { return float64(s.mqtt.Buffered()) }))
+	return reg
+}

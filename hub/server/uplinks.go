@@ -1,0 +1,236 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"edgehub/hub/admin/api"
+	"edgehub/hub/config"
+	"edgehub/hub/stream"
+	"edgehub/storage/meta"
+	"edgehub/sync/sink/jetstream"
+	"edgehub/sync/uplink"
+)
+
+// uplinkRunner is one configured uplink and its goroutine.
+type uplinkRunner struct {
+	*uplink.Replicator
+	cfg    *config.Uplink
+	remote string
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func (u *uplinkRunner) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	u.cancel, u.done = cancel, make(chan struct{})
+	go func() {
+		defer close(u.done)
+		_ = u.Run(ctx) // its errors are its status
+	}()
+}
+
+func (u *uplinkRunner) stop() {
+	if u.cancel != nil {
+		u.cancel()
+		<-u.done
+	}
+}
+
+func (s *Server) openUplinks() error {
+	for i := range s.cfg.Uplinks {
+		u, err := s.openUplink(&s.cfg.Uplinks[i])
+		if err != nil {
+			return usage{fmt.Errorf("uplink %s: %w", s.cfg.Uplinks[i].Name, err)}
+		}
+		s.uplinks = append(s.uplinks, u)
+	}
+	return nil
+}
+
+func (s *Server) openUplink(c *config.Uplink) (*uplinkRunner, error) {
+	subjects, err := jetstream.NewSubjects(c.Subject, s.cfg.Hub.ID)
+	if err != nil {
+		return nil, err
+	}
+	remote := jetstream.RemoteName(c.RemoteStream, s.cfg.Hub.ID)
+	o := jetstream.Options{URL: c.URL, Hub: s.cfg.Hub.ID, RemoteStream: remote, Subjects: subjects,
+		CredentialsFile: c.CredentialsFile, User: c.User, PasswordFile: c.PasswordFile}
+	if t := c.TLS; t != (config.UplinkTLS{}) {
+		o.TLS = &jetstream.TLS{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName}
+	}
+	sink, err := jetstream.New(o)
+	if err != nil {
+		return nil, err
+	}
+	src := s.source.of(c.Streams)
+	r, err := uplink.New(uplink.Options{Name: c.Name, Hub: s.cfg.Hub.ID, Instance: s.dir.Instance(), Source: src,
+		Cursors: cursors{s.meta}, Sink: sink, Create: c.Create, Hold: c.Hold, RemoteGrace: c.RemoteGrace,
+		MessagesPerS: int64(c.Rate.MessagesPerS), BytesPerS: int64(c.Rate.BytesPerS), NowMs: s.clock.NowMs, Logger: s.log})
+	if err != nil {
+		return nil, err
+	}
+	return &uplinkRunner{Replicator: r, cfg: c, remote: remote}, nil
+}
+
+// hold is the offset that retention by age may not pass in p.
+func (s *Server) hold(p *stream.Partition) int64 {
+	floor := int64(math.MaxInt64)
+	for _, u := range s.uplinks {
+		floor = min(floor, u.Floor(p.Name))
+	}
+	return floor
+}
+
+// droppedHeld counts what the hard limit took from the uplinks.
+func (s *Server) droppedHeld(p *stream.Partition, records int64) {
+	for _, u := range s.uplinks {
+		if u.Floor(p.Name) != math.MaxInt64 {
+			n, _ := s.held.LoadOrStore(u.cfg.Name, new(atomic.Int64))
+			n.(*atomic.Int64).Add(records)
+		}
+	}
+	s.log.Warn("max_bytes: records were deleted that an uplink had not sent", "partition", p.Name, "records", records)
+}
+
+func (s *Server) uplink(name string) (*uplinkRunner, error) {
+	var names []string
+	for _, u := range s.uplinks {
+		if u.cfg.Name == name {
+			return u, nil
+		}
+		names = append(names, u.cfg.Name)
+	}
+	return nil, api.NotFound("uplink", name, names)
+}
+
+// Pause implements admin.Uplinks.
+func (s *Server) Pause(name string) error {
+	u, err := s.uplink(name)
+	if err != nil {
+		return err
+	}
+	return u.Replicator.Pause()
+}
+
+// Resume implements admin.Uplinks.
+func (s *Server) Resume(name string) error {
+	u, err := s.uplink(name)
+	if err != nil {
+		return err
+	}
+	return u.Replicator.Resume()
+}
+
+// source gives the streams to the uplinks.
+type source struct {
+	s    *Server
+	mu   sync.Mutex
+	subs map[chan<- struct{}]bool
+}
+
+func newSource(s *Server) *source { return &source{s: s, subs: map[chan<- struct{}]bool{}} }
+
+// notify tells the uplinks that more is synced.
+func (x *source) notify() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for ch := range x.subs {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// of is the source of one uplink: the streams it names, all of them when it names none.
+func (x *source) of(names []string) uplink.Source {
+	v := &view{source: x}
+	for _, st := range x.s.streams.Streams {
+		if st.Configured && st.Name[0] != '$' && (len(names) == 0 || slices.Contains(names, st.Name)) {
+			for _, p := range st.Partitions {
+				x.s.streams.Follow(p)
+				v.parts = append(v.parts, partition{p})
+			}
+		}
+	}
+	return v
+}
+
+type view struct {
+	*source
+	parts []uplink.Partition
+}
+
+// Partitions implements uplink.Source.
+func (v *view) Partitions() []uplink.Partition { return v.parts }
+
+// Notify implements uplink.Source.
+func (v *view) Notify(ch chan<- struct{}) (cancel func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.subs[ch] = true
+	return func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		delete(v.subs, ch)
+	}
+}
+
+// EpochAt implements uplink.Source.
+func (v *view) EpochAt(partition string, offset int64) uint32 {
+	return v.s.dir.EpochAt(partition, offset)
+}
+
+// EpochStarts implements uplink.Source.
+func (v *view) EpochStarts(partition string) []uplink.EpochStart {
+	var list []uplink.EpochStart
+	for _, e := range v.s.dir.EpochStarts(partition) {
+		list = append(list, uplink.EpochStart{Epoch: e.Epoch, First: e.First})
+	}
+	return list
+}
+
+type partition struct{ p *stream.Partition }
+
+func (p partition) Name() string              { return p.p.Name }
+func (p partition) First() int64              { return p.p.Log.First() }
+func (p partition) Next() int64               { return p.p.Log.Next() }
+func (p partition) Synced() int64             { return p.p.Log.Synced() }
+func (p partition) BytesFrom(off int64) int64 { return p.p.Log.BytesFrom(off) }
+func (p partition) Read(from int64, limit int, dst []byte) ([]byte, error) {
+	return p.p.Log.Read(from, limit, dst)
+}
+
+// cursors keeps the uplinks' positions in the metadata.
+type cursors struct{ m *meta.Store }
+
+func cursorKey(up, part string) []byte { return []byte("u/" + up + "\x00" + part) }
+
+func (c cursors) Load(up, part string) (int64, bool, error) {
+	v, ok, err := c.m.Get(cursorKey(up, part))
+	if err != nil || !ok || len(v) != 8 {
+		return 0, false, err
+	}
+	return int64(binary.BigEndian.Uint64(v)), true, nil
+}
+
+func (c cursors) Save(up, part string, offset int64) error {
+	c.m.Put(cursorKey(up, part), binary.BigEndian.AppendUint64(nil, uint64(offset)))
+	return nil
+}
+
+func (c cursors) LoadState(up string) ([]byte, error) {
+	v, _, err := c.m.Get([]byte("us/" + up))
+	return v, err
+}
+
+func (c cursors) SaveState(up string, state []byte) error {
+	c.m.Put([]byte("us/"+up), state)
+	return c.m.Commit()
+}

@@ -1,0 +1,204 @@
+package session
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+)
+
+// State of a message in flight to the client.
+type State uint8
+
+// The states. A QoS 1 message is Sent until its PUBACK; a QoS 2 message is Sent until its PUBREC, then Released until
+// its PUBCOMP.
+const (
+	Sent State = iota + 1
+	Released
+)
+
+// Flight is a message in flight to the client: a reference into the log and what re-matching could not restore.
+type Flight struct {
+	ID                uint16
+	State             State
+	QoS               byte // as granted
+	RetainAsPublished bool
+	Retained          bool // delivered because of a new subscription
+	Part              uint32
+	Seq               uint32 // order of sending
+	Offset            int64
+	SubIDs            []uint32
+}
+
+// Flights are the messages in flight to one client, by packet id. The zero value is empty and holds no memory.
+//
+// Ids are given in rising order and skip those in use, so a ring indexed by the id's low bits finds a flight in one
+// step; it grows with the window in use and is given back when it is empty.
+type Flights struct {
+	ring []Flight // length a power of two; ID 0: free
+	n    int
+	last uint16
+	seq  uint32
+}
+
+const ringMin = 8
+
+// Len is the number of messages in flight.
+func (f *Flights) Len() int { return f.n }
+
+// Add puts a message in flight under a free packet id and returns its entry, valid until the next Add or Remove.
+// It returns nil when all 65,535 ids are in use.
+func (f *Flights) Add() *Flight {
+	if f.n >= 65535 {
+		return nil
+	}
+	if 2*f.n >= len(f.ring) && len(f.ring) < 1<<16 {
+		f.grow()
+	}
+	for {
+		f.last++
+		if f.last == 0 {
+			continue
+		}
+		if e := &f.ring[int(f.last)&(len(f.ring)-1)]; e.ID == 0 {
+			return f.take(e, f.last)
+		}
+	}
+}
+
+func (f *Flights) take(e *Flight, id uint16) *Flight {
+	f.n++
+	f.seq++
+	*e = Flight{ID: id, Seq: f.seq}
+	return e
+}
+
+// Restore puts a message in flight under the id that it had before a restart. It returns nil when the id is taken.
+func (f *Flights) Restore(id uint16) *Flight {
+	if id == 0 || f.Get(id) != nil {
+		return nil
+	}
+	for len(f.ring) == 0 || f.ring[int(id)&(len(f.ring)-1)].ID != 0 {
+		f.grow()
+	}
+	f.last = id
+	return f.take(&f.ring[int(id)&(len(f.ring)-1)], id)
+}
+
+// grow doubles the ring: entries with distinct ids that shared no slot before share none afterwards.
+func (f *Flights) grow() {
+	old := f.ring
+	f.ring = make([]Flight, max(2*len(old), ringMin))
+	for _, e := range old {
+		if e.ID != 0 {
+			f.ring[int(e.ID)&(len(f.ring)-1)] = e
+		}
+	}
+}
+
+// Get returns the flight with that id, or nil.
+func (f *Flights) Get(id uint16) *Flight {
+	if len(f.ring) == 0 || id == 0 {
+		return nil
+	}
+	if e := &f.ring[int(id)&(len(f.ring)-1)]; e.ID == id {
+		return e
+	}
+	return nil
+}
+
+// Remove ends a flight.
+func (f *Flights) Remove(id uint16) bool {
+	e := f.Get(id)
+	if e == nil {
+		return false
+	}
+	*e = Flight{}
+	if f.n--; f.n == 0 && len(f.ring) > 64 {
+		f.ring = nil
+	}
+	return true
+}
+
+// Trim gives the ring back when nothing is in flight.
+func (f *Flights) Trim() {
+	if f.n == 0 {
+		f.ring = nil
+	}
+}
+
+// Ordered returns the ids in flight in the order in which they were sent.
+func (f *Flights) Ordered() []uint16 {
+	all := make([]*Flight, 0, f.n)
+	for i := range f.ring {
+		if f.ring[i].ID != 0 {
+			all = append(all, &f.ring[i])
+		}
+	}
+	slices.SortFunc(all, func(a, b *Flight) int { return cmp.Compare(a.Seq, b.Seq) })
+	ids := make([]uint16, len(all))
+	for i, e := range all {
+		ids[i] = e.ID
+	}
+	return ids
+}
+
+// Inbound is what a client has published at QoS 2 and not yet released: its packet ids, each with the number that
+// identifies the record in the log. The zero value is empty.
+type Inbound struct {
+	pending map[uint16]uint64
+	seq     uint64
+}
+
+// Pending reports whether a PUBLISH with that packet id was taken and not yet released: a repetition is then
+// acknowledged and not taken again [MQTT-4.3.3-10].
+func (in *Inbound) Pending(id uint16) bool {
+	_, ok := in.pending[id]
+	return ok
+}
+
+// Len is the number of unreleased packet ids.
+func (in *Inbound) Len() int { return len(in.pending) }
+
+// Take notes a new PUBLISH and returns its number, rising over the life of the session.
+func (in *Inbound) Take(id uint16) uint64 {
+	if in.pending == nil {
+		in.pending = map[uint16]uint64{}
+	}
+	in.seq++
+	in.pending[id] = in.seq
+	return in.seq
+}
+
+// Restore notes a PUBLISH with a number known from the log or the metadata; a lower number than the one known for the
+// id is older news and ignored.
+func (in *Inbound) Restore(id uint16, seq uint64) {
+	in.seq = max(in.seq, seq)
+	if in.pending == nil {
+		in.pending = map[uint16]uint64{}
+	}
+	if in.pending[id] < seq {
+		in.pending[id] = seq
+	}
+}
+
+// SkipTo makes sure that numbers up to seq are not given again.
+func (in *Inbound) SkipTo(seq uint64) { in.seq = max(in.seq, seq) }
+
+// Release ends a packet id and returns the number it had.
+func (in *Inbound) Release(id uint16) (seq uint64, ok bool) {
+	seq, ok = in.pending[id]
+	if ok {
+		delete(in.pending, id)
+		if len(in.pending) == 0 {
+			in.pending = nil
+		}
+	}
+	return seq, ok
+}
+
+// Last is the highest number given so far.
+func (in *Inbound) Last() uint64 { return in.seq }
+
+// All yields the unreleased packet ids.
+func (in *Inbound) All() iter.Seq[uint16] { return maps.Keys(in.pending) }

@@ -1,0 +1,114 @@
+package session
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+func TestFlightsGiveDistinctIDsAndKeepOrder(t *testing.T) {
+	var f Flights
+	inUse := map[uint16]bool{}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 300_000 {
+		if len(inUse) > 0 && (len(inUse) > 900 || rng.IntN(2) == 0) {
+			for id := range inUse {
+				if !f.Remove(id) {
+					t.Fatalf("id %d was in flight and cannot be removed", id)
+				}
+				delete(inUse, id)
+				break
+			}
+			continue
+		}
+		e := f.Add()
+		if e.ID == 0 || inUse[e.ID] {
+			t.Fatalf("id %d given twice", e.ID)
+		}
+		inUse[e.ID] = true
+	}
+	if f.Len() != len(inUse) {
+		t.Fatalf("Len = %d, want %d", f.Len(), len(inUse))
+	}
+	ids := f.Ordered()
+	for i := 1; i < len(ids); i++ {
+		if f.Get(ids[i-1]).Seq >= f.Get(ids[i]).Seq {
+			t.Fatalf("ids out of sending order")
+		}
+	}
+}
+
+func TestFlightsUseEveryID(t *testing.T) {
+	var f Flights
+	for i := range 65535 {
+		if f.Add() == nil {
+			t.Fatalf("no id after %d", i)
+		}
+	}
+	if f.Add() != nil {
+		t.Fatal("an id was given although all are in use")
+	}
+	f.Remove(77)
+	if e := f.Add(); e == nil || e.ID != 77 {
+		t.Fatalf("the only free id was not found: %+v", e)
+	}
+}
+
+func TestFlightsRestoreKeepsIDs(t *testing.T) {
+	var f Flights
+	for _, id := range []uint16{65535, 1, 9, 17, 33, 1024} {
+		if f.Restore(id) == nil {
+			t.Fatalf("id %d not restored", id)
+		}
+	}
+	if f.Restore(9) != nil {
+		t.Fatal("an id was restored twice")
+	}
+	if got := f.Ordered(); len(got) != 6 || got[0] != 65535 || got[5] != 1024 {
+		t.Fatalf("order after restore: %v", got)
+	}
+}
+
+func TestInboundNumbersSurviveReuseOfAnID(t *testing.T) {
+	var in Inbound
+	first := in.Take(5)
+	if !in.Pending(5) {
+		t.Fatal("taken id is not pending")
+	}
+	if seq, ok := in.Release(5); !ok || seq != first {
+		t.Fatalf("release gave %d, %v", seq, ok)
+	}
+	second := in.Take(5)
+	if second <= first {
+		t.Fatalf("numbers do not rise: %d after %d", second, first)
+	}
+	in.Restore(5, first)
+	if seq, _ := in.Release(5); seq != second {
+		t.Fatalf("an older record replaced a newer one: %d", seq)
+	}
+}
+
+func TestSubscribeReplacesAndKeepsTheStart(t *testing.T) {
+	s := &Session{ClientID: "a"}
+	s.Subscribe(&Sub{Filter: "a/+", QoS: 1, Starts: []Position{{Part: 2, Offset: 10}}})
+	if !s.Subscribe(&Sub{Filter: "a/+", QoS: 2}) {
+		t.Fatal("the same filter was not replaced")
+	}
+	if s.FindSub("a/+").StartIn(2) != 10 {
+		t.Fatal("a replaced subscription lost its start")
+	}
+	s.FallBehind(2, 12)
+	s.DropCursor(2)
+	if s.FindSub("a/+").StartIn(2) != 0 || s.Cursors != nil {
+		t.Fatal("starts and cursors of a live partition are not needed any more")
+	}
+	if !s.Unsubscribe("a/+") || s.Unsubscribe("a/+") {
+		t.Fatal("unsubscribe")
+	}
+}
+
+func TestMergeTakesTheHighestQoSAndAllIdentifiers(t *testing.T) {
+	g := Merge([]*Sub{{QoS: 0, ID: 3}, {QoS: 2, NoLocal: true}, {QoS: 1, ID: 7, RetainAsPublished: true}})
+	if g.QoS != 2 || g.NoLocal || !g.RetainAsPublished || len(g.SubIDs) != 2 {
+		t.Fatalf("grant %+v", g)
+	}
+}

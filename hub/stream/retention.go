@@ -1,0 +1,193 @@
+package stream
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"edgehub/storage/seglog"
+)
+
+const (
+	retentionEvery = 5 * time.Second
+	// prepareEvery is how often the next segment of busy partitions is made ready off the event loops.
+	prepareEvery = 100 * time.Millisecond
+)
+
+// RetentionHooks are asked before segments go.
+type RetentionHooks struct {
+	// Hold is the offset that retention by age may not pass in p, because an uplink still needs what follows;
+	// math.MaxInt64 when nothing is held.
+	Hold func(p *Partition) int64
+	// BeforeDrop is called with a segment that is about to be deleted; an error keeps it.
+	BeforeDrop func(p *Partition, seg seglog.SegmentInfo) error
+	// Dropped reports records deleted for bytes although something held them.
+	Dropped func(p *Partition, records int64)
+}
+
+// retention deletes whole segments from the front of the partitions. It never deletes for a limit that comes from
+// the free space, and never at start.
+type retention struct {
+	set   *Set
+	hooks RetentionHooks
+	kick  chan struct{}
+	done  chan struct{}
+	wg    sync.WaitGroup
+}
+
+func newRetention(s *Set) *retention {
+	return &retention{set: s, kick: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+func (r *retention) start(h RetentionHooks) {
+	r.hooks = h
+	r.wg.Add(1)
+	go r.run()
+}
+
+func (r *retention) stop() {
+	select {
+	case <-r.done:
+	default:
+		close(r.done)
+	}
+	r.wg.Wait()
+}
+
+// Appended tells retention that n bytes were added to p, so that max_bytes is a hard limit whatever the rate.
+func (s *Set) Appended(p *Partition, n int) {
+	st := p.Stream
+	if total := st.bytes.Add(int64(n)); st.MaxBytes > 0 && total > st.MaxBytes {
+		if st.RejectNew {
+			st.full.Store(true)
+		}
+		select {
+		case s.retention.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (r *retention) run() {
+	defer r.wg.Done()
+	every := time.NewTicker(retentionEvery)
+	defer every.Stop()
+	prepare := time.NewTicker(prepareEvery)
+	defer prepare.Stop()
+	for {
+		select {
+		case <-r.done:
+			return
+		case <-prepare.C:
+			r.prepare()
+			continue
+		case <-every.C:
+		case <-r.kick:
+		}
+		for _, st := range r.set.Streams {
+			if st.Configured {
+				r.enforce(st)
+			}
+		}
+	}
+}
+
+// prepare makes next segments ready here, so that no event loop waits for the creation of a file.
+func (r *retention) prepare() {
+	for _, p := range r.set.Partitions {
+		if p.Log.NeedsPrepare() {
+			if err := p.Log.Prepare(); err != nil {
+				r.set.o.Logger.Warn("the next segment could not be prepared", "partition", p.Name, "err", err)
+			}
+		}
+	}
+}
+
+// Enforce applies the retention of every stream now.
+func (s *Set) Enforce() {
+	for _, st := range s.Streams {
+		if st.Configured {
+			s.retention.enforce(st)
+		}
+	}
+}
+
+func (r *retention) enforce(st *Stream) {
+	if st.MaxAge > 0 {
+		r.byAge(st)
+	}
+	var total int64
+	for _, p := range st.Partitions {
+		total += p.Log.Bytes()
+	}
+	if st.MaxBytes > 0 && total > st.MaxBytes && !st.RejectNew {
+		total = r.byBytes(st, total)
+	}
+	// Recomputed from the logs each time, never counted on from an earlier sum.
+	st.bytes.Store(total)
+	st.full.Store(st.RejectNew && st.MaxBytes > 0 && total > st.MaxBytes)
+}
+
+func (r *retention) byAge(st *Stream) {
+	oldest := r.set.o.Clock.NowMs() - st.MaxAge.Milliseconds()
+	for _, p := range st.Partitions {
+		hold := r.hooks.Hold(p)
+		for _, seg := range p.Log.Segments() {
+			if !seg.Sealed || seg.MaxTimeMs >= oldest || seg.Next > hold {
+				break
+			}
+			if !r.drop(p, seg) {
+				break
+			}
+			st.Expired.Add(seg.Next - seg.Base)
+		}
+	}
+}
+
+// byBytes drops the segment with the oldest newest record of all partitions, until the stream fits. A hold does not
+// stop it: max_bytes is the hard limit, and what is lost to it is counted.
+func (r *retention) byBytes(st *Stream, total int64) int64 {
+	for total > st.MaxBytes {
+		var victim *Partition
+		var seg seglog.SegmentInfo
+		for _, p := range st.Partitions {
+			segs := p.Log.Segments()
+			if len(segs) > 0 && segs[0].Sealed && (victim == nil || segs[0].MaxTimeMs < seg.MaxTimeMs) {
+				victim, seg = p, segs[0]
+			}
+		}
+		if victim == nil {
+			return total
+		}
+		hold := r.hooks.Hold(victim)
+		if !r.drop(victim, seg) {
+			return total
+		}
+		st.Dropped.Add(seg.Next - seg.Base)
+		if seg.Next > hold {
+			r.hooks.Dropped(victim, seg.Next-max(seg.Base, hold))
+		}
+		total -= seg.Bytes
+	}
+	return total
+}
+
+func (r *retention) drop(p *Partition, seg seglog.SegmentInfo) bool {
+	if err := r.hooks.BeforeDrop(p, seg); err != nil {
+		r.set.o.Logger.Warn("segment kept: what is still needed of it could not be copied", "partition", p.Name, "base", seg.Base, "err", err)
+		return false
+	}
+	got, err := p.Log.DropOldest()
+	if err != nil {
+		r.set.o.Logger.Warn("segment could not be deleted", "partition", p.Name, "base", seg.Base, "err", err)
+		return false
+	}
+	if got.Base != seg.Base {
+		r.set.o.Logger.Error("BUG: another segment was deleted than the one chosen", "partition", p.Name, "want", seg.Base, "got", got.Base)
+		return false
+	}
+	return true
+}
+
+// ErrFull is why a publish to a stream at its limit is refused.
+var ErrFull = errors.New("stream: full, and its policy is to reject new messages")

@@ -1,0 +1,306 @@
+// Package stream keeps the hub's named logs: which topics a stream captures, its partitions on disk, when they are
+// synced, and when their oldest segments go.
+//
+// A Set is opened once from the configuration. Routing is by first match over the streams in their order; the built-in
+// stream comes last and takes the rest. The bytes of a partition are a storage/seglog Log; who appends to it, and what
+// follows a commit, is the broker's business.
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"edgehub/hub/topic"
+	"edgehub/internal/hubtime"
+	"edgehub/internal/vfs"
+	"edgehub/storage/seglog"
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrPartitions is returned when a stream that has data is configured with another number of partitions.
+	ErrPartitions = errors.New("stream: the number of partitions may not change once the stream has data")
+	// ErrUnknown is returned for the name of a stream that the hub does not have.
+	ErrUnknown = errors.New("stream: unknown stream")
+)
+
+// Durability says when an append counts as committed.
+type Durability uint8
+
+// The durabilities.
+const (
+	Written Durability = iota // write(2) has returned: survives the end of the process
+	Synced                    // fdatasync has returned: survives a power cut
+)
+
+// Spec is the configuration of one stream.
+type Spec struct {
+	Name         string
+	Filters      []string
+	Partitions   int
+	ByClient     bool // partition by client id instead of by topic
+	ByLevel      int  // partition by the topic's first N levels; 0: by the whole topic
+	Durability   Durability
+	SegmentBytes int64
+	MaxAge       time.Duration // 0: no limit
+	MaxBytes     int64         // over all partitions; 0: no limit
+	RejectNew    bool          // at MaxBytes: refuse new messages instead of dropping the oldest
+}
+
+// Stream is one named log. Immutable but for the atomics.
+type Stream struct {
+	Spec
+	Partitions []*Partition
+	Configured bool // false: data of a stream that the configuration no longer has; served to readers only
+	exact      map[string]bool
+	bytes      atomic.Int64 // on disk, all partitions; recomputed by retention
+	full       atomic.Bool  // at MaxBytes with RejectNew
+	Dropped    atomic.Int64 // records deleted by retention for bytes
+	Expired    atomic.Int64 // records deleted by retention for age
+	Refused    atomic.Int64 // messages refused because the stream is full
+}
+
+// Partition is one ordered log of a stream.
+type Partition struct {
+	ID     uint32 // dense over the Set, this run only
+	Index  int
+	Name   string // "telemetry/0-0": stream, partition, lane; stable over restarts
+	Stream *Stream
+	Log    *seglog.Log
+	// committed is the offset below which readers may read: written for Written streams, synced for Synced ones.
+	committed atomic.Int64
+	syncing   atomic.Bool // a sync was asked for
+	follow    atomic.Bool // an uplink reads it: keep the synced offset close
+}
+
+// Committed is the offset below which records are committed in the stream's durability and may be read.
+func (p *Partition) Committed() int64 { return p.committed.Load() }
+
+// SetCommitted publishes a new committed offset. Only the partition's committer calls it, with rising values.
+func (p *Partition) SetCommitted(o int64) { p.committed.Store(o) }
+
+// Full reports that the stream takes no new messages until retention makes room.
+func (s *Stream) Full() bool { return s.full.Load() }
+
+// Options of a Set.
+type Options struct {
+	FS            vfs.FS
+	Dir           string // the streams directory
+	QuarantineDir string
+	Salt          uint32
+	Index         seglog.IndexStore
+	Clock         *hubtime.Clock
+	Logger        *slog.Logger
+}
+
+// Set is all streams of the hub.
+type Set struct {
+	o          Options
+	Streams    []*Stream // configured ones in matching order, then the others
+	Partitions []*Partition
+	Recoveries map[string]seglog.Recovery // what opening each partition found, by its name
+	sync       *syncer
+	retention  *retention
+}
+
+// Open opens every configured stream, creating what is missing, and every other stream found on disk for reading.
+func Open(specs []Spec, o Options) (*Set, error) {
+	s := &Set{o: o, Recoveries: map[string]seglog.Recovery{}}
+	known := map[string]bool{}
+	for _, sp := range specs {
+		known[sp.Name] = true
+		if err := s.checkPartitions(sp); err != nil {
+			return nil, err
+		}
+	}
+	for _, sp := range specs {
+		if err := s.open(sp, true); err != nil {
+			return nil, errors.Join(err, s.closeLogs())
+		}
+	}
+	entries, err := o.FS.ReadDir(o.Dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, errors.Join(fmt.Errorf("stream: read %s: %w", o.Dir, err), s.closeLogs())
+	}
+	for _, e := range entries {
+		if !e.IsDir() || known[e.Name()] || strings.HasPrefix(e.Name(), "$") {
+			continue
+		}
+		n, err := s.partitionsOnDisk(e.Name())
+		if err == nil && n > 0 {
+			err = s.open(Spec{Name: e.Name(), Partitions: n, SegmentBytes: 64 << 20}, false)
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.closeLogs())
+		}
+	}
+	s.sync = newSyncer(s)
+	s.retention = newRetention(s)
+	return s, nil
+}
+
+func partitionDir(dir, stream string, index int) string {
+	return filepath.Join(dir, stream, strconv.Itoa(index))
+}
+
+// partitionsOnDisk counts the partition directories of a stream; 0 when it has none.
+func (s *Set) partitionsOnDisk(name string) (int, error) {
+	entries, err := s.o.FS.ReadDir(filepath.Join(s.o.Dir, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("stream %s: %w", name, err)
+	}
+	n := 0
+	for _, e := range entries {
+		if i, err := strconv.Atoi(e.Name()); err == nil && e.IsDir() {
+			n = max(n, i+1)
+		}
+	}
+	return n, nil
+}
+
+// checkPartitions refuses another number of partitions before anything is opened: a topic would change its partition
+// and lose its order.
+func (s *Set) checkPartitions(sp Spec) error {
+	n, err := s.partitionsOnDisk(sp.Name)
+	if err != nil {
+		return err
+	}
+	if n == 0 || n == sp.Partitions {
+		return nil
+	}
+	return fmt.Errorf("%w: stream %q has %d on disk and %d in the configuration; set partitions = %d, or give the stream a new name",
+		ErrPartitions, sp.Name, n, sp.Partitions, n)
+}
+
+func (s *Set) open(sp Spec, configured bool) error {
+	st := &Stream{Spec: sp, Configured: configured, exact: map[string]bool{}}
+	for _, f := range sp.Filters {
+		if !strings.ContainsAny(f, "+#") {
+			st.exact[f] = true
+		}
+	}
+	for i := range sp.Partitions {
+		p := &Partition{ID: uint32(len(s.Partitions)), Index: i, Name: sp.Name + "/" + strconv.Itoa(i) + "-0", Stream: st}
+		log, rec, err := seglog.Open(seglog.Options{
+			FS: s.o.FS, Dir: partitionDir(s.o.Dir, sp.Name, i), Name: p.Name, Salt: s.o.Salt,
+			SegmentBytes: sp.SegmentBytes, IndexBytes: indexBytes(sp.SegmentBytes), Index: s.o.Index, QuarantineDir: s.o.QuarantineDir,
+		})
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", p.Name, err)
+		}
+		p.Log = log
+		p.committed.Store(log.Next())
+		st.bytes.Add(log.Bytes())
+		s.Recoveries[p.Name] = rec
+		st.Partitions = append(st.Partitions, p)
+		s.Partitions = append(s.Partitions, p)
+	}
+	s.Streams = append(s.Streams, st)
+	return nil
+}
+
+// indexBytes spaces the sparse index so that a full segment has about 4,096 entries, and at least every 4 KiB one.
+func indexBytes(segment int64) int { return int(max(segment/4096, 4096)) }
+
+// Route returns the stream that captures the topic: the first configured one with a matching filter; nil when there is
+// none, as for `$` topics that no filter names.
+func (s *Set) Route(name string) *Stream {
+	for _, st := range s.Streams {
+		if !st.Configured {
+			break
+		}
+		if st.exact[name] || slices.ContainsFunc(st.Filters, func(f string) bool { return topic.Match(f, name) }) {
+			return st
+		}
+	}
+	return nil
+}
+
+// Pick returns the partition of the stream for a topic published by client. A topic has one partition (of one client,
+// when partitioned by client), so that order holds. The hash is part of the on-disk contract.
+func (s *Stream) Pick(name, client string) *Partition {
+	if len(s.Partitions) == 1 {
+		return s.Partitions[0]
+	}
+	key := name
+	switch {
+	case s.ByClient:
+		key = client
+	case s.ByLevel > 0:
+		key = firstLevels(name, s.ByLevel)
+	}
+	return s.Partitions[topic.Hash([]byte(key))%uint64(len(s.Partitions))]
+}
+
+// firstLevels is the part of name before its n-th separator.
+func firstLevels(name string, n int) string {
+	for i := range len(name) {
+		if name[i] == '/' {
+			if n--; n == 0 {
+				return name[:i]
+			}
+		}
+	}
+	return name
+}
+
+// Stream returns the stream of that name.
+func (s *Set) Stream(name string) (*Stream, error) {
+	for _, st := range s.Streams {
+		if st.Name == name {
+			return st, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %q", ErrUnknown, name)
+}
+
+// Partition returns the partition with that name ("telemetry/0-0"), or nil.
+func (s *Set) Partition(name string) *Partition {
+	for _, p := range s.Partitions {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// Start runs the background work: syncing and retention. onSynced is called on the syncer's goroutine with the offset
+// below which a partition is synced, each time that it has advanced.
+func (s *Set) Start(onSynced func(p *Partition, synced int64), hooks RetentionHooks) {
+	s.sync.start(onSynced)
+	s.retention.start(hooks)
+}
+
+// Close stops the background work, syncs and closes every log. No append may run any more.
+func (s *Set) Close() error {
+	s.retention.stop()
+	s.sync.stop()
+	var errs []error
+	for _, p := range s.Partitions {
+		if p.Log.Synced() < p.Log.Next() {
+			if _, err := p.Log.Sync(); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(append(errs, s.closeLogs())...)
+}
+
+func (s *Set) closeLogs() error {
+	var errs []error
+	for _, p := range s.Partitions {
+		errs = append(errs, p.Log.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,112 @@
+package stream
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// followEvery bounds how far the synced offset of a partition that an uplink reads is behind: an uplink sends only
+	// what is synced.
+	followEvery = 20 * time.Millisecond
+	// lazyEvery is how often a partition of a Written stream that nobody waits for is synced: the most that a power cut
+	// takes from it.
+	lazyEvery = time.Second
+)
+
+// syncer is the group fdatasync: one goroutine syncs whatever was asked for since its last pass. While one pass runs,
+// the next one gathers, so that under load each fdatasync serves many commits.
+type syncer struct {
+	set      *Set
+	wake     chan struct{}
+	done     chan struct{}
+	wg       sync.WaitGroup
+	onSynced func(p *Partition, synced int64)
+	failed   map[*Partition]bool // said already; owned by the goroutine
+}
+
+func newSyncer(s *Set) *syncer {
+	return &syncer{set: s, wake: make(chan struct{}, 1), done: make(chan struct{}), failed: map[*Partition]bool{}}
+}
+
+func (y *syncer) start(onSynced func(*Partition, int64)) {
+	y.onSynced = onSynced
+	y.wg.Add(1)
+	go y.run()
+}
+
+func (y *syncer) stop() {
+	select {
+	case <-y.done:
+	default:
+		close(y.done)
+	}
+	y.wg.Wait()
+}
+
+// RequestSync asks for p to be synced now; the outcome comes through onSynced. Never blocks.
+func (s *Set) RequestSync(p *Partition) {
+	if !p.syncing.Swap(true) {
+		select {
+		case s.sync.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Follow keeps the synced offset of p close to its end from now on: an uplink reads it.
+func (s *Set) Follow(p *Partition) { p.follow.Store(true) }
+
+func (y *syncer) run() {
+	defer y.wg.Done()
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	lazy := time.Now()
+	for {
+		all := false
+		select {
+		case <-y.done:
+			return
+		case <-y.wake:
+		case now := <-tick.C:
+			if all = now.Sub(lazy) >= lazyEvery; all {
+				lazy = now
+			}
+			for _, p := range y.set.Partitions {
+				if all || p.follow.Load() || p.Stream.Durability == Synced {
+					y.sync(p)
+				}
+			}
+			continue
+		}
+		for _, p := range y.set.Partitions {
+			if p.syncing.Load() {
+				y.sync(p)
+			}
+		}
+	}
+}
+
+// sync syncs p if anything is unsynced. The request flag is cleared first: an append during the fdatasync asks again.
+func (y *syncer) sync(p *Partition) {
+	p.syncing.Store(false)
+	before := p.Log.Synced()
+	if before >= p.Log.Next() {
+		return
+	}
+	synced, err := p.Log.Sync()
+	if err != nil {
+		if !y.failed[p] {
+			y.failed[p] = true
+			y.set.o.Logger.Error("sync failed; nothing in doubt is acknowledged", "partition", p.Name, "err", err)
+		}
+		return
+	}
+	if y.failed[p] {
+		delete(y.failed, p)
+		y.set.o.Logger.Info("sync works again", "partition", p.Name)
+	}
+	if synced > before {
+		y.onSynced(p, synced)
+	}
+}

@@ -1,0 +1,46 @@
+// Package hubtime is the hub's own clock. Ages, expiries and due times run on it, never on the wall clock alone:
+// a gateway may boot in 1970 and have its clock stepped by years while it runs.
+package hubtime
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Clock yields hub time: milliseconds that start at the wall time seen when the clock was made (or at the last
+// hub time of the previous run, if that is later) and then follow the monotonic clock. A step of the wall clock
+// while the hub runs does not move it; it never goes back, within a run or over restarts.
+//
+// A Clock is safe for concurrent use.
+type Clock struct {
+	base  int64 // milliseconds of hub time at start
+	start time.Time
+	last  atomic.Int64
+}
+
+// New returns a clock that continues from floor, the last hub time of the previous run in milliseconds (0: none).
+func New(floor int64) *Clock {
+	now := time.Now()
+	c := &Clock{base: max(now.UnixMilli(), floor), start: now}
+	c.last.Store(c.base)
+	return c
+}
+
+// NowMs is the hub time in milliseconds since the Unix epoch.
+func (c *Clock) NowMs() int64 {
+	return c.base + int64(time.Since(c.start)/time.Millisecond)
+}
+
+// Coarse is the hub time as of the last Tick, in milliseconds: for paths that run per packet and need no more
+// than the resolution of the tick.
+func (c *Clock) Coarse() int64 { return c.last.Load() }
+
+// Tick refreshes Coarse and returns it.
+func (c *Clock) Tick() int64 {
+	now := c.NowMs()
+	c.last.Store(now)
+	return now
+}
+
+// At is the wall-clock form of a hub time in milliseconds, for people and for remote systems.
+func At(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
