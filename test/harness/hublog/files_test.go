@@ -159,3 +159,29 @@ func TestParseTail(t *testing.T) {
 		t.Error("a record of another stream was accepted")
 	}
 }
+
+func TestDigest(t *testing.T) {
+	sum := func(rs ...Record) Digest {
+		d := Digest{}
+		for i := range rs {
+			if err := d.Add(&rs[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d
+	}
+	all := sum(sample...)
+	if diff := all.Diff(sum(sample...)); diff != "" {
+		t.Error(diff)
+	}
+	swapped := []Record{sample[1], sample[0], sample[2]}
+	other := slices.Clone(sample)
+	other[1].Retain = false
+	moved := slices.Clone(sample)
+	moved[2].Partition = "2-0"
+	for name, rs := range map[string][]Record{"fewer": sample[:2], "order": swapped, "flag": other, "partition": moved} {
+		if all.Diff(sum(rs...)) == "" {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+}
