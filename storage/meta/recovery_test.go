@@ -81,9 +81,11 @@ func TestIndexLost(t *testing.T) {
 		"cut to 7": func(t *testing.T, path string, _ int64) { check(t, os.Truncate(path, 7)) },
 		"halved":   func(t *testing.T, path string, size int64) { check(t, os.Truncate(path, size/2)) },
 		"one off":  func(t *testing.T, path string, size int64) { check(t, os.Truncate(path, max(0, size-1))) },
-		"random":   func(t *testing.T, path string, size int64) { check(t, os.WriteFile(path, random(min(size, 1<<20)), 0o600)) },
-		"zeroed":   func(t *testing.T, path string, size int64) { check(t, os.WriteFile(path, make([]byte, size), 0o600)) },
-		"longer":   func(t *testing.T, path string, _ int64) { appendTo(t, path, random(100)) },
+		"random": func(t *testing.T, path string, size int64) {
+			check(t, os.WriteFile(path, random(min(size, 1<<20)), 0o600))
+		},
+		"zeroed": func(t *testing.T, path string, size int64) { check(t, os.WriteFile(path, make([]byte, size), 0o600)) },
+		"longer": func(t *testing.T, path string, _ int64) { appendTo(t, path, random(100)) },
 		"overwritten head": func(t *testing.T, path string, _ int64) {
 			writeAt(t, path, 0, random(40))
 		},
