@@ -223,7 +223,7 @@ type Client struct {
 type Setting struct {
 	Key     string `json:"key"`     // "limits.max_packet_bytes", "stream.telemetry.partitions"
 	Value   string `json:"value"`   // as it would be written in the file
-	Default bool   `json:"default"` // true: not set in the file
+	Default bool   `json:"default"` // true: the value is the built-in default
 }
 
 // PubResult says where a published message is in the log. It is given only when
