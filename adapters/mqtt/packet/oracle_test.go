@@ -114,39 +114,45 @@ func (d decoded) theirs(key string, p *mochi.Properties) {
 	d.pairs(key+"user", len(p.User), func(i int) (string, string) { return p.User[i].Key, p.User[i].Val })
 }
 
+// connect takes what a CONNECT says.
+func (d decoded) connect(body []byte) error {
+	var c Connect
+	err := c.Decode(body)
+	d.set("version", c.Version)
+	d.set("clean", c.Clean)
+	d.set("keepalive", c.KeepAlive)
+	d.set("client", c.ClientID)
+	d.set("username", c.Username)
+	d.set("password", c.Password)
+	d.set("flags", fmt.Sprint(c.HasUsername, c.HasPassword, c.Will != nil))
+	d.set("session expiry", c.SessionExpiryS)
+	d.set("has session expiry", c.HasSessionExpiry)
+	d.set("receive", c.ReceiveMax)
+	d.set("max packet", c.MaxPacket)
+	d.set("aliases", c.TopicAliasMax)
+	d.set("response info", c.RequestResponseInfo)
+	d.set("no problem info", !c.RequestProblemInfo)
+	d.set("method", c.AuthMethod)
+	d.set("data", c.AuthData)
+	d.ours("", nil, c.User)
+	if w := c.Will; w != nil {
+		d.set("will topic", w.Topic)
+		d.set("will payload", w.Payload)
+		d.set("will flags", fmt.Sprint(w.QoS, w.Retain))
+		d.set("will delay", w.DelayS)
+		d.set("will expiry", w.ExpiryS)
+		d.ours("will ", &w.Props, nil)
+	}
+	return err
+}
+
 // decodeOurs decodes a packet with this package.
 func decodeOurs(version, first byte, body []byte) (decoded, error) {
 	d := decoded{}
 	var err error
 	switch first >> 4 {
 	case TypeConnect:
-		var c Connect
-		err = c.Decode(body)
-		d.set("version", c.Version)
-		d.set("clean", c.Clean)
-		d.set("keepalive", c.KeepAlive)
-		d.set("client", c.ClientID)
-		d.set("username", c.Username)
-		d.set("password", c.Password)
-		d.set("flags", fmt.Sprint(c.HasUsername, c.HasPassword, c.Will != nil))
-		d.set("session expiry", c.SessionExpiryS)
-		d.set("has session expiry", c.HasSessionExpiry)
-		d.set("receive", c.ReceiveMax)
-		d.set("max packet", c.MaxPacket)
-		d.set("aliases", c.TopicAliasMax)
-		d.set("response info", c.RequestResponseInfo)
-		d.set("no problem info", !c.RequestProblemInfo)
-		d.set("method", c.AuthMethod)
-		d.set("data", c.AuthData)
-		d.ours("", nil, c.User)
-		if w := c.Will; w != nil {
-			d.set("will topic", w.Topic)
-			d.set("will payload", w.Payload)
-			d.set("will flags", fmt.Sprint(w.QoS, w.Retain))
-			d.set("will delay", w.DelayS)
-			d.set("will expiry", w.ExpiryS)
-			d.ours("will ", &w.Props, nil)
-		}
+		err = d.connect(body)
 	case TypePublish:
 		var p Publish
 		err = p.DecodeDelivery(version, first, body)
@@ -370,10 +376,10 @@ func seeds() []string {
 	}
 }
 
-// Every single byte of the seeds changed to every value, and every seed cut everywhere: cheap, and it reaches each branch.
+// Every single byte of the seeds changed to every value (in version 5), and every seed cut everywhere: cheap, and it reaches each branch.
 func TestMutations(t *testing.T) {
 	for _, seed := range seeds() {
-		for _, version := range []byte{V31, V311, V5} {
+		for version, step := range map[byte]int{V31: 5, V311: 3, V5: 1} { // the older versions have little of their own
 			for cut := range len(seed) {
 				b := []byte(seed)[:cut:cut]
 				if cut > 1 {
@@ -382,7 +388,7 @@ func TestMutations(t *testing.T) {
 				compare(t, version, b)
 			}
 			for i := range len(seed) {
-				for v := range 256 {
+				for v := 0; v < 256; v += step {
 					b := []byte(seed)
 					b[i] = byte(v)
 					compare(t, version, b)
