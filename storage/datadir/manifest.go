@@ -121,7 +121,7 @@ func readManifest(fsys vfs.FS, path string) (manifest, error) {
 	if err != nil {
 		return manifest{}, err
 	}
-	defer f.Close() //nolint:errcheck // opened for reading only
+	defer func() { _ = f.Close() }() // opened for reading only
 	size, err := f.Size()
 	if err != nil {
 		return manifest{}, err

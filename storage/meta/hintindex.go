@@ -22,7 +22,7 @@ func segmentKey(log string, base int64) []byte {
 	b = append(b, "x/"...)
 	b = append(b, log...)
 	b = append(b, 0)
-	return binary.BigEndian.AppendUint64(b, uint64(base)) //nolint:gosec // offsets are not negative
+	return binary.BigEndian.AppendUint64(b, uint64(base))
 }
 
 // SaveIndex stores a segment's index in place of an earlier one.
@@ -39,7 +39,7 @@ func (x SegmentIndex) LoadIndex(log string, base int64) ([]seglog.IndexEntry, er
 	}
 	e, err := decodeEntries(b)
 	if err != nil {
-		return nil, nil //nolint:nilerr // a hint: the log builds the index again
+		return nil, nil // a hint: the log builds the index again
 	}
 	return e, nil
 }

@@ -89,7 +89,7 @@ func openIndex(dir string, log *slog.Logger) (x *index, err error) {
 		}
 	}()
 	if db, err = badger.Open(badgerOptions(dir, log)); err != nil {
-		return nil, fmt.Errorf("%w: %v", errIndexDamaged, firstLine(err)) //nolint:errorlint // many lines of Badger's
+		return nil, fmt.Errorf("%w: %v", errIndexDamaged, firstLine(err))
 	}
 	x = &index{db: db}
 	if err := x.verify(); err != nil {
@@ -140,7 +140,7 @@ func (x *index) verify() error {
 	})
 	switch {
 	case err != nil && !errors.Is(err, errIndexDamaged):
-		return fmt.Errorf("%w: %v", errIndexDamaged, firstLine(err)) //nolint:errorlint // many lines of Badger's
+		return fmt.Errorf("%w: %v", errIndexDamaged, firstLine(err))
 	case err != nil:
 		return err
 	case !found && seen.keys > 0:

@@ -55,5 +55,5 @@ func splitEntry(ikey, ivalue []byte) (key, value []byte, err error) {
 	if w <= 0 || n > uint64(len(ivalue)-w) {
 		return nil, nil, fmt.Errorf("%w: folded key %q", errIndexDamaged, clip(ikey))
 	}
-	return ivalue[w : w+int(n)], ivalue[w+int(n):], nil //nolint:gosec // bounded by the line above
+	return ivalue[w : w+int(n)], ivalue[w+int(n):], nil
 }

@@ -64,7 +64,7 @@ func precheckFile(path string) error {
 
 // precheckTables verifies each table that the manifest names, block by block.
 func precheckTables(dir string, data bool) error {
-	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename)) //nolint:gosec // our own directory
+	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if errors.Is(err, fs.ErrNotExist) {
 		if data {
 			return fmt.Errorf("%w: MANIFEST is missing", errIndexDamaged)
@@ -74,14 +74,14 @@ func precheckTables(dir string, data bool) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errIndexDamaged, err)
 	}
-	defer f.Close() //nolint:errcheck // opened for reading only
+	defer func() { _ = f.Close() }() // opened for reading only
 	manifest, _, err := badger.ReplayManifestFile(f, 0, badgerOptions(dir, slog.New(slog.DiscardHandler)))
 	if err != nil {
-		return fmt.Errorf("%w: MANIFEST: %v", errIndexDamaged, firstLine(err)) //nolint:errorlint // many lines of Badger's
+		return fmt.Errorf("%w: MANIFEST: %v", errIndexDamaged, firstLine(err))
 	}
 	for id := range manifest.Tables {
 		if err := precheckTable(table.NewFilename(id, dir)); err != nil {
-			return fmt.Errorf("%w: table %d: %v", errIndexDamaged, id, firstLine(err)) //nolint:errorlint // many lines of Badger's
+			return fmt.Errorf("%w: table %d: %v", errIndexDamaged, id, firstLine(err))
 		}
 	}
 	return nil
@@ -94,7 +94,7 @@ var errFooter = errors.New("footer does not fit the file")
 //
 //	blocks | index | index length 4 | checksum (protobuf) | checksum length 4
 func precheckTable(path string) error {
-	b, err := os.ReadFile(path) //nolint:gosec // our own directory; a table has some MiB
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -144,11 +144,11 @@ const walHeaderBytes = 20
 // ends such a file and is Badger's to cut; one that claims to be longer than
 // the file was never written, and would make Badger allocate what it claims.
 func precheckWAL(path string) error {
-	f, err := os.Open(path) //nolint:gosec // our own directory
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // opened for reading only
+	defer func() { _ = f.Close() }() // opened for reading only
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func precheckWAL(path string) error {
 		return errors.New("header names a key although nothing is encrypted")
 	}
 	r := bufio.NewReaderSize(io.NewSectionReader(f, walHeaderBytes, info.Size()-walHeaderBytes), 64<<10)
-	for left := uint64(info.Size() - walHeaderBytes); ; { //nolint:gosec // checked above
+	for left := uint64(info.Size() - walHeaderBytes); ; {
 		n, err := walEntry(r, left)
 		if n == 0 || err != nil {
 			return err
@@ -178,7 +178,7 @@ func precheckWAL(path string) error {
 func walEntry(r *bufio.Reader, left uint64) (uint64, error) {
 	head, err := r.Peek(int(min(left, 2+3*binary.MaxVarintLen64)))
 	if err != nil || len(head) < 5 {
-		return 0, nil //nolint:nilerr // the file ends, and with it the entries
+		return 0, nil // the file ends, and with it the entries
 	}
 	at := 2
 	var fields [3]uint64
@@ -193,11 +193,11 @@ func walEntry(r *bufio.Reader, left uint64) (uint64, error) {
 	if keyLen > 1<<16 || keyLen == 0 {
 		return 0, nil
 	}
-	if valueLen > left || uint64(at)+keyLen+valueLen+4 > left { //nolint:gosec // at is small
+	if valueLen > left || uint64(at)+keyLen+valueLen+4 > left {
 		return 0, errors.New("entry is longer than the file")
 	}
 	sum := crc32.New(y.CastagnoliCrcTable)
-	if _, err := io.CopyN(sum, r, int64(at)+int64(keyLen+valueLen)); err != nil { //nolint:gosec // bounded by the file
+	if _, err := io.CopyN(sum, r, int64(at)+int64(keyLen+valueLen)); err != nil {
 		return 0, err
 	}
 	var crc [4]byte
@@ -207,14 +207,14 @@ func walEntry(r *bufio.Reader, left uint64) (uint64, error) {
 	if binary.BigEndian.Uint32(crc[:]) != sum.Sum32() {
 		return 0, nil
 	}
-	return uint64(at) + keyLen + valueLen + 4, nil //nolint:gosec // at is small
+	return uint64(at) + keyLen + valueLen + 4, nil
 }
 
 // precheckKeys checks the key registry: without encryption it is a nonce and
 // a fixed text, and anything behind them would be taken for lengths.
 func precheckKeys(path string) error {
 	const text = "Hello Badger"
-	b, err := os.ReadFile(path) //nolint:gosec // our own directory
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func precheckKeys(path string) error {
 // precheckDiscard checks the statistics of the value log: pairs of file number
 // and bytes, the first zero ends them.
 func precheckDiscard(path string) error {
-	b, err := os.ReadFile(path) //nolint:gosec // our own directory; 1 MiB
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ func (s *Store) readStarts() (word string, runs int) {
 	if err != nil {
 		return "", 0
 	}
-	defer f.Close() //nolint:errcheck // opened for reading only
+	defer func() { _ = f.Close() }() // opened for reading only
 	var b [64]byte
 	n, err := f.ReadAt(b[:], 0)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -384,26 +384,32 @@ func TestCompactionInterrupted(t *testing.T) {
 	}
 	copies = append(copies, copied{"finished", copyDir(t, o.DataDir), want})
 	for _, c := range copies {
-		o := o
-		o.DataDir = copyDir(t, c.dir)
-		again, rec := open_(t, o)
-		d, _ := dump(t, again)
-		same(t, c.step+" with index", d, c.want)
-		if rec.Rebuilt {
-			t.Fatalf("%s: rebuilt: %+v", c.step, rec)
-		}
-		check(t, again.Close())
-
-		o.DataDir = c.dir
-		check(t, os.RemoveAll(filepath.Join(o.DataDir, indexDir)))
-		again, _ = open_(t, o)
-		d, _ = dump(t, again)
-		same(t, c.step+" without index", d, c.want)
-		check(t, again.Compact()) // and it can be done again
-		d, _ = dump(t, again)
-		same(t, c.step+" compacted again", d, c.want)
+		afterInterruption(t, o, c.step, c.dir, c.want)
 	}
 	t.Logf("%d states, %d bytes before, %d after", len(copies), before, after)
+}
+
+// afterInterruption opens a directory left by a compaction, with and without
+// its index, and compacts again.
+func afterInterruption(t *testing.T, o Options, step, dir string, want map[string]string) {
+	t.Helper()
+	o.DataDir = copyDir(t, dir)
+	s, rec := open_(t, o)
+	d, _ := dump(t, s)
+	same(t, step+" with index", d, want)
+	if rec.Rebuilt {
+		t.Fatalf("%s: rebuilt: %+v", step, rec)
+	}
+	check(t, s.Close())
+
+	o.DataDir = dir
+	check(t, os.RemoveAll(filepath.Join(o.DataDir, indexDir)))
+	s, _ = open_(t, o)
+	d, _ = dump(t, s)
+	same(t, step+" without index", d, want)
+	check(t, s.Compact())
+	d, _ = dump(t, s)
+	same(t, step+" compacted again", d, want)
 }
 
 func TestCompactionStartsByItself(t *testing.T) {

@@ -44,10 +44,10 @@ func (s state) encode() []byte {
 	b := make([]byte, 0, stateBytes)
 	b = append(b, stateVersion, flags)
 	b = binary.BigEndian.AppendUint32(b, s.salt)
-	b = binary.BigEndian.AppendUint64(b, uint64(s.watermark)) //nolint:gosec // offsets are not negative
+	b = binary.BigEndian.AppendUint64(b, uint64(s.watermark))
 	b = binary.BigEndian.AppendUint64(b, s.mark)
-	b = binary.BigEndian.AppendUint64(b, uint64(s.keys)) //nolint:gosec // a count
-	b = binary.BigEndian.AppendUint64(b, uint64(s.live)) //nolint:gosec // a count
+	b = binary.BigEndian.AppendUint64(b, uint64(s.keys))
+	b = binary.BigEndian.AppendUint64(b, uint64(s.live))
 	return binary.BigEndian.AppendUint64(b, s.sum)
 }
 
@@ -58,8 +58,8 @@ func decodeState(b []byte) (state, error) {
 	n := func(at int) uint64 { return binary.BigEndian.Uint64(b[at:]) }
 	s := state{
 		partial: b[1]&flagPartial != 0, rewrite: b[1]&flagRewrite != 0,
-		salt: binary.BigEndian.Uint32(b[2:]), watermark: int64(n(6)), mark: n(14), //nolint:gosec // checked below
-		keys: int64(n(22)), live: int64(n(30)), sum: n(38), //nolint:gosec // checked below
+		salt: binary.BigEndian.Uint32(b[2:]), watermark: int64(n(6)), mark: n(14),
+		keys: int64(n(22)), live: int64(n(30)), sum: n(38),
 	}
 	if s.watermark < 0 || s.keys < 0 || s.live < 0 {
 		return state{}, fmt.Errorf("%w: state has negative counts", errIndexDamaged)
