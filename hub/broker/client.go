@@ -145,7 +145,9 @@ func (l *Loop) handOver(c *Client) {
 		return
 	}
 	old := c.conn
-	l.detach(c)
+	if !l.detach(c) {
+		return
+	}
 	old.Close(CodeTakenOver)
 	if c.will != nil && c.will.DelayS == 0 { // a delayed one is for attach to judge
 		l.b.fireWill(c)
@@ -228,7 +230,9 @@ func (l *Loop) Disconnect(c *Client, conn Conn) {
 	if c.conn != conn || c.att == nil || c.att.loop != l {
 		return // taken over before
 	}
-	l.detach(c)
+	if !l.detach(c) {
+		return
+	}
 	if c.will != nil && (c.will.DelayS == 0 || !c.Persistent()) {
 		l.b.fireWill(c)
 	}
@@ -239,11 +243,14 @@ func (l *Loop) Disconnect(c *Client, conn Conn) {
 //
 // A loop has handed out everything below what was posted before its mailbox was emptied. So the order is: read the
 // posted offsets, empty the mailbox, then take the larger of posted and handled: nothing of interest lies below it that
-// the session has not been given, and nothing above it that it has.
-func (l *Loop) detach(c *Client) {
+// the session has not been given, and nothing above it that it has. False: the mail itself took the session away.
+func (l *Loop) detach(c *Client) bool {
 	posted := l.relevant(c)
 	if len(posted) > 0 {
-		l.drainAll()
+		att := c.att
+		if l.drainAll(); c.att != att {
+			return false
+		}
 	}
 	for _, at := range posted {
 		if cur := c.Cursor(at.Part); cur == nil {
@@ -260,6 +267,7 @@ func (l *Loop) detach(c *Client) {
 	l.b.catchup.free(c.chunk)
 	c.chunk, c.resend, c.retq = nil, nil, nil
 	l.clients--
+	return true
 }
 
 // relevant lists the partitions that the session's subscriptions can match at QoS 1 or 2, with the offset posted so far.

@@ -82,13 +82,14 @@ func (b *Broker) fanOut(p *partition, pd *pending, offset int64, bytes []byte, l
 		}
 		payload := bytes[pd.loc.Value:pd.loc.ValueEnd]
 		headers := bytes[pd.loc.Headers:pd.loc.HeadersEnd]
-		if l != nil && id == l.ID {
+		if l != nil && id == l.ID && l.inMail[p.ID].Load() == 0 {
 			l.setMessage(pd.entry, pd.timeMs, payload, headers, int(pd.loc.HeaderCount))
 			l.deliverAll(p, offset, row, pd.from)
 			l.handled[p.ID] = offset + 1
 			continue
 		}
 		to := (*b.loops.Load())[id]
+		to.inMail[p.ID].Add(1)
 		to.mail.mu.Lock()
 		in := &to.mail.in
 		at := len(in.buf)

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"edgehub/hub/message"
 	"edgehub/hub/stream"
@@ -27,18 +28,21 @@ type Loop struct {
 	isTouched []bool // by partition id
 	topics    map[string]*topicEntry
 	handled   []int64 // by partition id: the offset after the last record handed to this loop's clients
-	dirty     []Conn
-	pumps     []*Client // clients that have something to read from the log
-	closing   []func()  // disconnects noticed where they could not be handled
-	active    []*Client // persistent clients whose progress is to be checkpointed at the next tick
-	clients   int
-	shared    Shared
-	msg       message.Message
-	headers   seglog.Headers
-	lastTick  []int64 // the position vector of the previous tick
-	mail      mailbox
-	work      mail // swapped with the mailbox
-	workPos   int
+	// inMail counts, by partition id, the records that are in the mailbox. While there are any, the loop's own commits
+	// go through the mailbox too, or they would overtake them.
+	inMail   []atomic.Int64
+	dirty    []Conn
+	pumps    []*Client // clients that have something to read from the log
+	closing  []func()  // disconnects noticed where they could not be handled
+	active   []*Client // persistent clients whose progress is to be checkpointed at the next tick
+	clients  int
+	shared   Shared
+	msg      message.Message
+	headers  seglog.Headers
+	lastTick []int64 // the position vector of the previous tick
+	mail     mailbox
+	work     mail // swapped with the mailbox
+	workPos  int
 }
 
 // mailbox carries what other goroutines have for the loop, in order.
@@ -86,7 +90,8 @@ type mailAck struct {
 // NewLoop adds a loop. wake runs a function on it soon; it is called from any goroutine.
 func (b *Broker) NewLoop(wake func(func())) *Loop {
 	l := &Loop{b: b, wake: wake, topics: map[string]*topicEntry{},
-		isTouched: make([]bool, len(b.parts)), handled: make([]int64, len(b.parts))}
+		isTouched: make([]bool, len(b.parts)), handled: make([]int64, len(b.parts)),
+		inMail: make([]atomic.Int64, len(b.parts))}
 	l.roundFn = l.Round
 	b.loopsMu.Lock()
 	defer b.loopsMu.Unlock()
@@ -204,19 +209,16 @@ func (l *Loop) metaFailed(err error) {
 	l.dirty = l.dirty[:0]
 }
 
-// drain handles up to budget items of mail.
+// drain handles up to budget items of mail. It can be entered again from within an item (a hand-over drains the mail
+// before it takes a session off the loop): the inner call goes on where the outer one is.
 func (l *Loop) drain(budget int) {
-	for budget > 0 {
+	for ; budget > 0; budget-- {
 		if l.workPos == len(l.work.items) && !l.swapMail() {
 			return
 		}
-		n := min(budget, len(l.work.items)-l.workPos)
-		for range n {
-			it := &l.work.items[l.workPos]
-			l.workPos++
-			l.handle(it)
-		}
-		budget -= n
+		it := &l.work.items[l.workPos]
+		l.workPos++
+		l.handle(it)
 	}
 }
 
@@ -254,6 +256,7 @@ func (l *Loop) handle(it *mailItem) {
 		l.setMessage(it.entry, it.timeMs, buf[it.a:it.b], buf[it.b:it.c], it.headerCount)
 		l.deliverAll(it.part, it.offset, it.match.rows[l.ID], it.from)
 		l.handled[it.part.ID] = it.offset + 1
+		l.inMail[it.part.ID].Add(-1)
 	}
 }
 
