@@ -26,7 +26,7 @@ func onMosquitto() bool { return os.Getenv("HUB_TEST_BROKER") == "mosquitto" }
 func serve(t *testing.T) string {
 	t.Helper()
 	if !onMosquitto() {
-		return hubtest.Start(t, nil).Addr()
+		return hubtest.Start(t, dollar).Addr()
 	}
 	m, err := harness.StartMosquitto("")
 	if errors.Is(err, harness.ErrNoMosquitto) {
@@ -37,6 +37,12 @@ func serve(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = m.Remove() })
 	return m.Addr
+}
+
+// dollar adds a stream for topics that begin with "$", which no other filter
+// captures.
+func dollar(c *harness.Config) {
+	c.Streams = append(c.Streams, harness.Stream{Name: "app", Filters: []string{"$app/#", "$end"}})
 }
 
 // serveHub starts a hub for a test that kills it or asks hubctl.

@@ -180,7 +180,7 @@ func TestHubctlStatus(t *testing.T) {
 	}{
 		{1, []string{"stream", "show", "nowhere"}},
 		{1, []string{"uplink", "show", "nowhere"}},
-		{1, []string{"pub", "a/#", "x", "--qos", "1"}},
+		{2, []string{"pub", "a/#", "x", "--qos", "1"}},
 		{2, []string{"stream"}},
 		{2, []string{"nonsense"}},
 		{2, []string{"status", "--nonsense"}},

@@ -132,7 +132,7 @@ func (s *stage) clean() error {
 func (s *stage) say(format string, args ...any) {
 	s.outMu.Lock()
 	defer s.outMu.Unlock()
-	fmt.Fprintf(s.out, format+"\n", args...) //nolint:errcheck // a demo without an output has nothing to tell
+	_, _ = fmt.Fprintf(s.out, format+"\n", args...) // without an output a demo has nobody to tell
 }
 
 // central is the server, which comes and goes in this process.
