@@ -198,10 +198,10 @@ func (c *Client) Publish(ctx context.Context, req api.PubRequest) (res api.PubRe
 	return res, err
 }
 
-// Tail calls emit with every record and with its JSON line, which is valid until
-// emit returns, and idle whenever it is about to wait for more. It returns nil when
+// Tail calls emit with the JSON line of every record, valid until emit returns (see
+// api.StreamLine), and idle whenever it is about to wait for more. It returns nil when
 // the hub has sent all that was asked for, and context.Canceled when ctx ends.
-func (c *Client) Tail(ctx context.Context, req api.TailRequest, emit func(line []byte, rec api.Record) error, idle func() error) error {
+func (c *Client) Tail(ctx context.Context, req api.TailRequest, emit func(line []byte) error, idle func() error) error {
 	resp, err := c.do(ctx, http.MethodGet, "/v1/streams/"+url.PathEscape(req.Stream)+"/records?"+req.Query().Encode(), nil)
 	if err != nil {
 		return err
@@ -210,11 +210,11 @@ func (c *Client) Tail(ctx context.Context, req api.TailRequest, emit func(line [
 	sc := bufio.NewScanner(idleReader{resp.Body, idle})
 	sc.Buffer(make([]byte, 0, 64<<10), lineBytesMax)
 	for sc.Scan() {
-		rec, err := api.StreamLine(sc.Bytes())
-		if err != nil {
+		if api.IsErrorLine(sc.Bytes()) {
+			_, err := api.StreamLine(sc.Bytes())
 			return err
 		}
-		if err := emit(sc.Bytes(), rec); err != nil {
+		if err := emit(sc.Bytes()); err != nil {
 			return err
 		}
 	}

@@ -95,7 +95,7 @@ func (a *app) tail(ctx context.Context, req api.TailRequest) error {
 	}
 	// Flushed whenever nothing more is waiting: a burst costs few writes, a single
 	// record no delay.
-	err = hub.Tail(ctx, req, func(line []byte, rec api.Record) error { return outputError(print(out, line, rec)) },
+	err = hub.Tail(ctx, req, func(line []byte) error { return print(out, line) },
 		func() error { return outputError(out.Flush()) })
 	if flushErr := out.Flush(); err == nil {
 		err = outputError(flushErr)
@@ -106,21 +106,25 @@ func (a *app) tail(ctx context.Context, req api.TailRequest) error {
 	return err
 }
 
-func printJSON(w *bufio.Writer, line []byte, _ api.Record) error {
-	_, _ = w.Write(line)
-	return w.WriteByte('\n')
+func printJSON(w *bufio.Writer, line []byte) error {
+	_, _ = w.Write(line) // a bufio.Writer keeps its error for the next call
+	return outputError(w.WriteByte('\n'))
 }
 
 // shownBytesMax is how much of a payload a readable line shows.
 const shownBytesMax = 200
 
-func printReadable(w *bufio.Writer, _ []byte, r api.Record) error {
+func printReadable(w *bufio.Writer, line []byte) error {
+	r, err := api.StreamLine(line)
+	if err != nil {
+		return err
+	}
 	flags := fmt.Sprintf("qos%d", r.QoS)
 	if r.Retain {
 		flags += ",retain"
 	}
-	_, err := fmt.Fprintf(w, "%s  %s/%d-%d@%d  %s  %s  %s%s\n", r.Time, clean(r.Stream), r.Partition, r.Lane, r.Offset, clean(r.Topic), flags, payloadText(r.Payload), propertiesText(r.Properties))
-	return err
+	_, err = fmt.Fprintf(w, "%s  %s/%d-%d@%d  %s  %s  %s%s\n", r.Time, clean(r.Stream), r.Partition, r.Lane, r.Offset, clean(r.Topic), flags, payloadText(r.Payload), propertiesText(r.Properties))
+	return outputError(err)
 }
 
 func payloadText(p []byte) string {

@@ -123,6 +123,13 @@ func StreamLine(line []byte) (Record, error) {
 	return w.record(), nil
 }
 
+// errorLineStart begins the line that ends a failed tail, and no other.
+var errorLineStart = []byte(`{"error":`)
+
+// IsErrorLine reports whether a line of a tail answer is the error that ends it,
+// without decoding records.
+func IsErrorLine(line []byte) bool { return bytes.HasPrefix(line, errorLineStart) }
+
 // marshalPlain encodes without HTML escapes and without a final newline: `<` in a
 // payload stays readable.
 func marshalPlain(v any) ([]byte, error) {
