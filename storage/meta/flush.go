@@ -111,7 +111,7 @@ func (s *Store) round() {
 // report logs what failed behind the callers' backs.
 func (s *Store) report(what string, err error) {
 	if err != nil && !errors.Is(err, ErrClosed) {
-		s.o.Logger.Error("metadata "+what+" failed", "error", err)
+		s.o.Logger.Error("background work on the metadata failed", "work", what, "error", err)
 	}
 }
 

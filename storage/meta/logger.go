@@ -15,7 +15,7 @@ func (l badgerLogger) say(level slog.Level, format string, args []any) {
 	if !l.log.Enabled(context.Background(), level) {
 		return
 	}
-	l.log.Log(context.Background(), level, "index: "+strings.TrimSpace(fmt.Sprintf(format, args...)))
+	l.log.Log(context.Background(), level, "metadata index", "badger", strings.TrimSpace(fmt.Sprintf(format, args...)))
 }
 
 func (l badgerLogger) Errorf(format string, args ...any)   { l.say(slog.LevelError, format, args) }
