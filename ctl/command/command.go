@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"edgehub/ctl/client"
 	"edgehub/hub/admin/api"
@@ -212,17 +211,17 @@ func takes(names ...string) cobra.PositionalArgs {
 }
 
 var (
+	definedFlag      = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([\w-]+)`)
 	unknownFlag      = regexp.MustCompile(`^unknown flag: --(.+)$`)
 	unknownShorthand = regexp.MustCompile(`^unknown shorthand flag: '.*' in (-+)(.+)$`)
 )
 
 // flagError makes a usage error of what pflag says and names the flag that was meant.
 func flagError(c *cobra.Command, err error) error {
-	if errors.Is(err, pflag.ErrHelp) {
-		return err
+	var names []string
+	for _, m := range definedFlag.FindAllStringSubmatch(c.Flags().FlagUsages(), -1) {
+		names = append(names, m[1])
 	}
-	names := []string{"help"}
-	c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	flag := ""
 	if m := unknownFlag.FindStringSubmatch(err.Error()); m != nil {
 		flag = m[1]

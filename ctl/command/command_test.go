@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"edgehub/ctl/command"
 	"edgehub/hub/admin"
 	"edgehub/hub/admin/admintest"
@@ -25,29 +23,18 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// shortDir returns a directory whose path leaves room for a socket's name.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "ctl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
 // serve runs the admin server before a hub in memory and returns its socket and how
 // to stop it early.
 func serve(t *testing.T, hub *admintest.Hub) (socket string, stop func()) {
 	t.Helper()
-	socket = filepath.Join(shortDir(t), "hubd.sock")
+	socket = filepath.Join(t.TempDir(), "hubd.sock")
 	s, err := admin.Listen(admin.Options{Socket: socket, PayloadBytesMax: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)
 	go func() {
-		served <- s.Serve(admin.Backend{Hub: hub, Uplinks: hub, Health: hub, Metrics: prometheus.NewRegistry()})
+		served <- s.Serve(admin.Backend{Hub: hub, Uplinks: hub, Health: hub})
 	}()
 	done := false
 	stop = func() {
@@ -162,7 +149,7 @@ func golden(t *testing.T, name, got string) {
 func TestErrors(t *testing.T) {
 	hub := admintest.Sample()
 	socket, _ := serve(t, hub)
-	dir := shortDir(t)
+	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.toml")
 	if err := os.WriteFile(bad, []byte("[hub]\nidd = \"x\"\nida = \"x\"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -273,7 +260,7 @@ func TestForeignServers(t *testing.T) {
 		"json line": {"HTTP/1.1 503 x\r\nContent-Length: 57\r\n\r\n" + `{"error":{"code":"unavailable","message":"starting; wait"}}`[:57], "of the same version?"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			socket := filepath.Join(shortDir(t), "s")
+			socket := filepath.Join(t.TempDir(), "s")
 			l, err := net.Listen("unix", socket)
 			if err != nil {
 				t.Fatal(err)
@@ -305,7 +292,7 @@ func TestForeignServers(t *testing.T) {
 func TestSocketSearch(t *testing.T) {
 	hub := admintest.Sample()
 	live, _ := serve(t, hub)
-	dir := shortDir(t)
+	dir := t.TempDir()
 	dead := filepath.Join(dir, "dead.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
 	if err != nil {
@@ -488,7 +475,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no space 
 
 func TestConfigVerbs(t *testing.T) {
 	socket, _ := serve(t, admintest.Sample())
-	dir := shortDir(t)
+	dir := t.TempDir()
 	good, bad := filepath.Join(dir, "good.toml"), filepath.Join(dir, "bad.toml")
 	for path, text := range map[string]string{
 		good: "[hub]\nid = \"edge-9\"\n[admin]\nsocket = \"" + filepath.Join(dir, "nobody.sock") + "\"\n",

@@ -20,8 +20,10 @@ func asNobody(t *testing.T, socket string) {
 		t.Skip("no /proc: ", err)
 	}
 	defer func() { _ = exe.Close() }()
-	if err := os.Chmod(filepath.Dir(socket), 0o755); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{filepath.Dir(socket), filepath.Dir(filepath.Dir(socket))} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	cmd := exec.Command("/proc/self/fd/3", "-test.run=^TestDeniedChild$", "-test.v")
 	cmd.Dir = "/"

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"net/http"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"edgehub/hub/admin/api"
@@ -25,7 +26,11 @@ func (s *Server) publicRoutes() http.Handler {
 func (s *Server) addPublic(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", s.getHealth)
 	mux.HandleFunc("GET /readyz", s.getReady)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.backend.Metrics, promhttp.HandlerOpts{
+	metrics := s.backend.Metrics
+	if metrics == nil {
+		metrics = prometheus.NewRegistry()
+	}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
 		MaxRequestsInFlight: metricsInFlightMax, Timeout: metricsTimeout, EnableOpenMetrics: true,
 	}))
 	mux.HandleFunc("GET /{$}", page("web/index.html", "text/html; charset=utf-8"))

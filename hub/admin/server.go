@@ -41,7 +41,8 @@ type Options struct {
 	Logger          *slog.Logger  // default: slog.Default()
 }
 
-// Backend is what a Server serves. Uplinks may be nil when the hub has none.
+// Backend is what a Server serves. Uplinks may be nil when the hub has none, and
+// Metrics when there are none.
 type Backend struct {
 	Hub     Hub
 	Uplinks Uplinks

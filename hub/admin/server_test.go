@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,15 +34,9 @@ type fixture struct {
 	served chan error
 }
 
-// socketPath returns a short path: a test's own directory may be too long for a socket.
 func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hub")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "hubd.sock")
+	return filepath.Join(t.TempDir(), "hubd.sock")
 }
 
 func start(t *testing.T, adjust ...func(*Server)) *fixture {
