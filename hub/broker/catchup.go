@@ -191,21 +191,19 @@ func (k *catchup) contended() bool {
 
 // wantPump has the client looked at in this round or the next.
 func (l *Loop) wantPump(c *Client) {
-	if !c.pumping {
-		c.pumping = true
-		l.pumps = append(l.pumps, c)
+	if a := c.att; !a.pumping {
+		a.pumping = true
+		l.pumps = append(l.pumps, a)
 	}
 }
 
 func (l *Loop) pump() {
 	for i := 0; i < len(l.pumps); i++ {
-		c := l.pumps[i]
+		a := l.pumps[i]
 		l.pumps[i] = nil
-		if c.att == nil || c.att.loop != l {
-			continue
+		if a.pumping = false; a.client != nil {
+			l.pumpClient(a.client)
 		}
-		c.pumping = false
-		l.pumpClient(c)
 	}
 	l.pumps = l.pumps[:0]
 }

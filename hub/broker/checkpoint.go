@@ -38,11 +38,11 @@ func (v *vector) collect(key []byte) {
 	v.mu.Unlock()
 }
 
-// markActive has a persistent session's positions looked at in the next checkpoint.
+// markActive has a client's positions looked at in the next checkpoint.
 func (l *Loop) markActive(c *Client) {
-	if !c.active && (c.Persistent() || c.pumping || c.chunk != nil) {
-		c.active = true
-		l.active = append(l.active, c)
+	if a := c.att; !a.active && (c.Persistent() || a.pumping || c.chunk != nil) {
+		a.active = true
+		l.active = append(l.active, a)
 	}
 }
 
@@ -67,10 +67,7 @@ func (b *Broker) tick() {
 
 // checkpointAll runs one checkpoint: all loops in turn, then the vector.
 func (b *Broker) checkpointAll(nowMs int64) {
-	vec := make([]int64, len(b.parts))
-	for i, p := range b.parts {
-		vec[i] = p.posted.Load()
-	}
+	vec := b.positions()
 	for _, l := range *b.loops.Load() {
 		got := make(chan []int64, 1)
 		l.Post(func() { got <- l.checkpoint() })
@@ -89,6 +86,15 @@ func (b *Broker) checkpointAll(nowMs int64) {
 	if err := b.o.Meta.Commit(); err != nil {
 		b.log.Error("checkpoint could not be written", "err", err)
 	}
+}
+
+// positions is what has been posted so far, by partition id.
+func (b *Broker) positions() []int64 {
+	at := make([]int64, len(b.parts))
+	for i, p := range b.parts {
+		at[i] = p.posted.Load()
+	}
+	return at
 }
 
 func (b *Broker) storeVector(vec []int64) {
@@ -114,28 +120,18 @@ func (b *Broker) collectInbound() {
 // checkpoint stores the positions of the loop's active sessions. It returns the vector of the loop's previous
 // checkpoint: messages above that are younger than one tick, and need no record yet.
 func (l *Loop) checkpoint() []int64 {
-	at := make([]int64, len(l.b.parts))
-	for i, p := range l.b.parts {
-		at[i] = p.posted.Load()
-	}
+	at := l.b.positions()
 	l.drainAll()
 	for i := range at {
 		at[i] = max(at[i], l.handled[i])
 	}
 	previous := l.lastTick
-	if previous == nil {
-		previous = make([]int64, len(at))
-	}
 	l.lastTick = at
 
 	again := l.active[:0]
-	for _, c := range l.active {
-		if c.att == nil || c.att.loop != l {
-			c.active = false
-			continue
-		}
-		if c.active = l.settleClient(c, at, previous); c.active {
-			again = append(again, c)
+	for _, a := range l.active {
+		if a.active = a.client != nil && l.settleClient(a.client, at, previous); a.active {
+			again = append(again, a)
 		}
 	}
 	clear(l.active[len(again):])

@@ -23,8 +23,6 @@ type Client struct {
 	chunk   *chunk
 	reading bool // a read is under way
 	gen     uint32
-	pumping bool // in the loop's pumps
-	active  bool // in the loop's active list
 
 	// What the metadata has of this session, see state.go.
 	stored     bool               // a session record
@@ -33,6 +31,7 @@ type Client struct {
 	done       [3][]flightKey     // finished QoS 2 messages whose records can go after the third tick
 	skip       map[flightKey]bool // finished or in flight at a crash: not to be delivered anew
 	releasedAt map[uint16]uint64  // during recovery: numbers of released inbound packet ids
+	crashed    bool               // during recovery: was connected when the hub ended
 
 	will *Will // fired when the connection goes without DISCONNECT; of an offline session: still delayed
 
@@ -46,8 +45,10 @@ type Client struct {
 // attachment is one stay of a session on a loop. Matches that were cached before the session moved on still point to
 // it; its client is nil then. client is owned by the loop.
 type attachment struct {
-	client *Client
-	loop   *Loop
+	client  *Client
+	loop    *Loop
+	pumping bool // in the loop's pumps
+	active  bool // in the loop's active list
 }
 
 // Will is the message published for a client that goes without saying so.

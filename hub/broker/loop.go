@@ -32,9 +32,9 @@ type Loop struct {
 	// go through the mailbox too, or they would overtake them.
 	inMail   []atomic.Int64
 	dirty    []Conn
-	pumps    []*Client // clients that have something to read from the log
-	closing  []func()  // disconnects noticed where they could not be handled
-	active   []*Client // persistent clients whose progress is to be checkpointed at the next tick
+	pumps    []*attachment // clients that have something to read from the log
+	closing  []func()      // disconnects noticed where they could not be handled
+	active   []*attachment // persistent clients whose progress is to be checkpointed at the next tick
 	clients  int
 	shared   Shared
 	msg      message.Message
@@ -91,7 +91,7 @@ type mailAck struct {
 func (b *Broker) NewLoop(wake func(func())) *Loop {
 	l := &Loop{b: b, wake: wake, topics: map[string]*topicEntry{},
 		isTouched: make([]bool, len(b.parts)), handled: make([]int64, len(b.parts)),
-		inMail: make([]atomic.Int64, len(b.parts))}
+		inMail: make([]atomic.Int64, len(b.parts)), lastTick: b.positions()}
 	l.roundFn = l.Round
 	b.loopsMu.Lock()
 	defer b.loopsMu.Unlock()

@@ -111,7 +111,7 @@ func (r *recovery) session(key, v []byte) bool {
 	if d.bad || !c.Persistent() {
 		return false
 	}
-	c.stored, c.active = true, attached // active: was connected, see finish
+	c.stored, c.crashed = true, attached
 	r.b.reg.shard(id).clients[id] = c
 	return true
 }
@@ -267,14 +267,14 @@ func (r *recovery) finish() {
 		}
 	}
 	for _, c := range r.wills {
-		if c.stored && !c.active || c.stored && c.will.DelayS > 0 {
+		if c.stored && (!c.crashed || c.will.DelayS > 0) {
 			continue // delayed: scheduled with its session
 		}
 		r.b.fireWill(c)
 	}
 	for i := range r.b.reg.shards {
 		for _, c := range r.b.reg.shards[i].clients {
-			c.active = false
+			c.crashed = false
 			r.b.timers.scheduleAt(c, now)
 		}
 	}
@@ -299,7 +299,7 @@ func (r *recovery) finishClient(c *Client, now int64) {
 			e.Seq = seq
 		}
 	}
-	if c.active { // was connected: live wherever it had no position of its own
+	if c.crashed { // was connected: live wherever it had no position of its own
 		for _, p := range r.b.parts {
 			if concerns(c.Subs, p) && c.Cursor(p.ID) == nil {
 				c.FallBehind(p.ID, r.vector[p.ID])
