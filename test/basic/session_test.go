@@ -286,3 +286,28 @@ func TestSlowSubscriber(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReturnAfterAbort breaks a connection off, publishes, and comes back at
+// once, so that the hub learns of the three in any order.
+func TestReturnAfterAbort(t *testing.T) {
+	addr := serve(t)
+	versions(t, func(t *testing.T, version byte) {
+		for qos := byte(1); qos <= 2; qos++ {
+			id := fmt.Sprintf("abort%d%d", version, qos)
+			c := hubtest.Dial(t, addr, kept(id, version))
+			c.Sub("abort/"+id, 2)
+			pub := hubtest.Dial(t, addr, clean("pub", version))
+			for i := range hubtest.Scale(t, "HUB_ABORTS", 1000, 150, 30) {
+				payload := fmt.Sprint(i)
+				c.Abort()
+				pub.Pub("abort/"+id, payload, qos)
+				c = hubtest.Dial(t, addr, kept(id, version))
+				if !c.Connack.SessionPresent {
+					t.Fatal("the session is gone")
+				}
+				c.Want("abort/"+id, payload, qos)
+				c.WantNothing()
+			}
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -140,7 +141,9 @@ func (p *publisher) send(c *mqttc.Conn) error {
 	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	p.due = time.Now() // what was not sent while away is not caught up
+	// What was not sent while away is not caught up. Each publisher finds a
+	// phase of its own: devices do not speak in chorus.
+	p.due = time.Now().Add(time.Duration(rand.Float64() * float64(p.period)))
 	stopping := p.f.stop
 	for {
 		a, err := p.next()
