@@ -82,35 +82,52 @@ type position struct {
 	Next      int64
 }
 
-// appendPosition appends one entry of the Hub-Positions header:
+// positions are the next offsets of all partitions as of a sequence of the remote
+// stream: what it holds up to Seq is, of each partition, exactly the records
+// below Next. That stays true whoever's copy of the record that says so was
+// stored, and whatever was stored between Seq and that record.
+type positions struct {
+	Seq  uint64
+	List []position
+}
+
+// append appends the form of the Hub-Positions header:
 //
-//	stream/partition-lane=epoch:next,stream/partition-lane=epoch:next
-func appendPosition(dst []byte, p position) []byte {
-	if len(dst) > 0 {
-		dst = append(dst, ',')
+//	SEQ;stream/partition-lane=epoch:next,stream/partition-lane=epoch:next
+func (p *positions) append(dst []byte) []byte {
+	dst = append(strconv.AppendUint(dst, p.Seq, 10), ';')
+	for i, e := range p.List {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(dst, e.Partition...), '=')
+		dst = append(strconv.AppendUint(dst, uint64(e.Epoch), 10), ':')
+		dst = strconv.AppendInt(dst, e.Next, 10)
 	}
-	dst = append(dst, p.Partition...)
-	dst = append(dst, '=')
-	dst = strconv.AppendUint(dst, uint64(p.Epoch), 10)
-	dst = append(dst, ':')
-	return strconv.AppendInt(dst, p.Next, 10)
+	return dst
 }
 
 // parsePositions reads a Hub-Positions header.
-func parsePositions(s string) ([]position, error) {
-	if s == "" {
-		return nil, nil
+func parsePositions(s string) (positions, error) {
+	seq, list, found := strings.Cut(s, ";")
+	n, ok := parseNumber(seq, 64)
+	if !found || !ok {
+		return positions{}, fmt.Errorf("uplink: malformed positions %q", s)
 	}
-	out := make([]position, 0, strings.Count(s, ",")+1)
-	for entry := range strings.SplitSeq(s, ",") {
+	p := positions{Seq: n}
+	if list == "" {
+		return p, nil
+	}
+	p.List = make([]position, 0, strings.Count(list, ",")+1)
+	for entry := range strings.SplitSeq(list, ",") {
 		name, v, ok := strings.Cut(entry, "=")
 		e, n, ok2 := strings.Cut(v, ":")
 		epoch, ok3 := parseNumber(e, 32)
 		next, ok4 := parseNumber(n, 63)
 		if !ok || !ok2 || !ok3 || !ok4 || checkPartition(name) != nil {
-			return nil, fmt.Errorf("uplink: malformed position %q", entry)
+			return positions{}, fmt.Errorf("uplink: malformed position %q", entry)
 		}
-		out = append(out, position{Partition: name, Epoch: uint32(epoch), Next: int64(next)})
+		p.List = append(p.List, position{Partition: name, Epoch: uint32(epoch), Next: int64(next)})
 	}
-	return out, nil
+	return p, nil
 }

@@ -316,6 +316,10 @@ func (m *Machine) Ack(now time.Time, token, seq uint64) (int, error) {
 	return n, nil
 }
 
+// Idle reports whether nothing of a lane is in flight: all that was sent of it is
+// known to be at the remote.
+func (m *Machine) Idle(lane int) bool { return m.lanes[lane].inFlight == 0 }
+
 // Flight returns what a token in flight stands for.
 func (m *Machine) Flight(token uint64) (lane int, offset int64, ok bool) {
 	if token < m.head || token >= m.tail {

@@ -22,6 +22,9 @@ const (
 // depends on nothing but the positions and what is there. It has one buffer, so
 // its memory does not grow with the number of partitions.
 //
+// A partition's turn begins only when nothing of it is in flight (or when it had
+// the turn before). The pipeline's safety rests on that rule, see send.
+//
 // Owned by the Replicator's Run goroutine.
 type merge struct {
 	parts   []Partition
@@ -30,7 +33,9 @@ type merge struct {
 	buf     []byte
 	end     int64 // synced offset when the chunk was read
 	current bool  // scanner holds a record that was not taken yet
+	last    int   // partition of the record taken last; -1: none since reset
 	dry     []dry
+	idle    func(lane int) bool
 	skipped func(lane int, from, to int64)
 	failed  func(err error)
 }
@@ -43,12 +48,12 @@ type dry struct {
 }
 
 func newMerge(parts []Partition) *merge {
-	return &merge{parts: parts, dry: make([]dry, len(parts))}
+	return &merge{parts: parts, dry: make([]dry, len(parts)), last: -1}
 }
 
 // reset forgets the current chunk: positions have moved.
 func (m *merge) reset() {
-	m.current = false
+	m.current, m.last = false, -1
 	m.scanner.Reset(nil)
 	clear(m.dry)
 }
@@ -81,7 +86,7 @@ func (m *merge) peek(now time.Time, next func(lane int) int64) (int, seglog.Reco
 }
 
 // take marks the record that peek returned as sent.
-func (m *merge) take() { m.current = false }
+func (m *merge) take() { m.current, m.last = false, m.at }
 
 // fill reads the next partition, in turn, that has something below its synced
 // offset.
@@ -93,6 +98,9 @@ func (m *merge) fill(now time.Time, next func(lane int) int64) bool {
 			m.at = 0
 		}
 		p, from, synced := m.parts[m.at], next(m.at), m.parts[m.at].Synced()
+		if m.at != m.last && !m.idle(m.at) {
+			continue // its acknowledgements will wake us
+		}
 		if d := &m.dry[m.at]; synced <= from || d.synced == synced || now.Before(d.until) {
 			continue
 		}

@@ -127,7 +127,7 @@ func New(o Options) (*Replicator, error) {
 	r.saved = slices.Clone(cursors)
 	r.machine = NewMachine(o.Timing, o.Window, cursors, rand.Float64)
 	r.merge = newMerge(r.parts)
-	r.merge.skipped, r.merge.failed = r.skipped, r.readFailed
+	r.merge.idle, r.merge.skipped, r.merge.failed = r.machine.Idle, r.skipped, r.readFailed
 	r.msgRate, r.byteRate = newBucket(o.MessagesPerS), newBucket(o.BytesPerS)
 	r.pipe.init(r)
 	r.ages = make([]age, len(r.parts))

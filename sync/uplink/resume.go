@@ -10,10 +10,13 @@ import (
 
 const (
 	// positionsEvery is how often a record carries Hub-Positions; it is also the
-	// longest way that a resume reads back.
+	// longest way that a resume reads back to find one.
 	positionsEvery = 256
 	// readBackStep is how many records one look at the remote fetches.
-	readBackStep = 16
+	readBackStep = 32
+	// walkMax bounds the way forward from the sequence that Hub-Positions is of:
+	// the largest window of the sender.
+	walkMax = 1 << 16
 )
 
 // checkpoint is what was last known of the remote, persisted as a hint: at
@@ -105,8 +108,8 @@ func (r *resolver) fromEmpty() (start, error) {
 	return start{}, &BlockedError{CausePurged, fmt.Sprintf("remote stream %s was emptied after sequence %d", r.remote.Name, r.remote.Last), resume}
 }
 
-// fromStored reads back to an anchor (a record with Hub-Positions, or else the
-// persisted checkpoint) and walks forward over every record after it.
+// fromStored finds an anchor (the newest Hub-Positions, or else the persisted
+// checkpoint) and walks forward over every record after what it covers.
 func (r *resolver) fromStored(ctx context.Context) (start, error) {
 	back, anchor, err := r.readBack(ctx)
 	if err != nil {
@@ -116,7 +119,7 @@ func (r *resolver) fromStored(ctx context.Context) (start, error) {
 	if n := len(back); n > 0 && back[n-1].Found {
 		newest = back[n-1].ID
 	}
-	if !anchor {
+	if anchor == nil {
 		// Foreign records explain a missing anchor better than deleted ones do.
 		for _, m := range back {
 			if m.Found && !r.ours(m.ID) && !r.accept[CauseForeign] {
@@ -128,6 +131,13 @@ func (r *resolver) fromStored(ctx context.Context) (start, error) {
 			return start{}, r.gap("none of the newest tells the positions")
 		}
 		r.fromCursors()
+	} else {
+		for _, p := range anchor.List {
+			r.pos[p.Partition] = p
+		}
+		if back, err = r.extend(ctx, back, anchor.Seq+1); err != nil {
+			return start{}, err
+		}
 	}
 	for _, m := range back {
 		if m.Found {
@@ -142,8 +152,8 @@ func (r *resolver) fromStored(ctx context.Context) (start, error) {
 }
 
 // readBack returns the remote's newest records, oldest first, back to the newest
-// that has Hub-Positions, and whether there was one.
-func (r *resolver) readBack(ctx context.Context) ([]Stored, bool, error) {
+// that has Hub-Positions, and those positions.
+func (r *resolver) readBack(ctx context.Context) ([]Stored, *positions, error) {
 	var back []Stored // newest first
 	low := max(r.remote.First, 1)
 	if r.remote.Last > positionsEvery {
@@ -156,19 +166,50 @@ func (r *resolver) readBack(ctx context.Context) ([]Stored, bool, error) {
 		}
 		got, err := r.fetch(ctx, from, to)
 		if err != nil {
-			return nil, false, fmt.Errorf("reading back the remote stream: %w", err)
+			return nil, nil, fmt.Errorf("reading back the remote stream: %w", err)
 		}
 		for i := len(got) - 1; i >= 0; i-- {
-			back = append(back, got[i])
-			if m := got[i]; m.Found && m.Positions != "" && r.ours(m.ID) {
-				slices.Reverse(back)
-				return back, true, nil
+			m := got[i]
+			back = append(back, m)
+			if !m.Found || m.Positions == "" || !r.ours(m.ID) {
+				continue
 			}
+			p, err := parsePositions(m.Positions)
+			if err != nil || p.Seq >= m.Seq || m.Seq-p.Seq > walkMax {
+				return nil, nil, &BlockedError{CauseForeign, fmt.Sprintf("remote stream %s, sequence %d: positions %.100q are not of this program", r.remote.Name, m.Seq, m.Positions), "give this hub a remote_stream of its own"}
+			}
+			slices.Reverse(back)
+			return back, &p, nil
 		}
 		to = from - 1
 	}
 	slices.Reverse(back)
-	return back, false, nil
+	return back, nil, nil
+}
+
+// extend makes the records begin at a sequence: those between what the anchor
+// covers and the anchor itself were in flight when it was sent.
+func (r *resolver) extend(ctx context.Context, back []Stored, from uint64) ([]Stored, error) {
+	if from >= back[0].Seq {
+		return back, nil
+	}
+	if from < r.remote.First {
+		if !r.accept[CauseGap] {
+			return nil, r.gap(fmt.Sprintf("sequence %d is missing", from))
+		}
+		from = r.remote.First
+	}
+	all := make([]Stored, 0, r.remote.Last-from+1)
+	for end := back[0].Seq; from < end; {
+		to := min(end-1, from+readBackStep-1)
+		got, err := r.fetch(ctx, from, to)
+		if err != nil {
+			return nil, fmt.Errorf("reading back the remote stream: %w", err)
+		}
+		all = append(all, got...)
+		from = to + 1
+	}
+	return append(all, back...), nil
 }
 
 // afterCheckpoint cuts the records that the persisted checkpoint covers. It is
@@ -221,18 +262,8 @@ func (r *resolver) apply(m Stored) error {
 		r.strangers = true
 		return nil
 	}
-	if m.Positions != "" {
-		ps, err := parsePositions(m.Positions)
-		if err != nil {
-			return &BlockedError{CauseForeign, fmt.Sprintf("remote stream %s, sequence %d: %v", r.remote.Name, m.Seq, err), "give this hub a remote_stream of its own"}
-		}
-		clear(r.pos)
-		for _, p := range ps {
-			r.pos[p.Partition] = p
-		}
-	}
-	// A record is never behind what the positions say, except after the
-	// operator let go of missing ones.
+	// A record is never behind the positions, except after the operator let go of
+	// missing ones.
 	if p := r.pos[id.Partition]; id.Offset+1 > p.Next {
 		r.pos[id.Partition] = position{Partition: id.Partition, Epoch: id.Epoch, Next: id.Offset + 1}
 	}

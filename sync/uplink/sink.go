@@ -104,8 +104,9 @@ type Stored struct {
 type Out struct {
 	Token     uint64
 	ID        []byte
-	Prev      []byte // id of the predecessor; nil: guard by LastSeq instead
-	LastSeq   uint64 // expected newest sequence at the remote, when Prev is nil
+	Prev      []byte // id that the remote's newest record must have; nil: any
+	Guard     bool   // LastSeq holds
+	LastSeq   uint64 // sequence that the remote's newest record must have
 	Instance  string
 	Stream    string
 	Partition string // partition-lane

@@ -28,7 +28,10 @@ type pipe struct {
 	ids    [2][]byte // the current id and the previous one, in turn
 	flip   int
 	prev   []byte
-	since  int // records since Hub-Positions
+	seq    uint64 // what the remote's newest record will be once all sent ones are stored
+	lane   int    // of the record sent last; -1: none since the probe
+	since  int    // records since Hub-Positions
+	pos    positions
 	posBuf []byte
 	carry  []position
 	acks   []Ack
@@ -53,13 +56,13 @@ func (p *pipe) init(r *Replicator) {
 }
 
 func (p *pipe) reset(st start) {
-	p.since, p.carry = 0, st.carry
+	p.since, p.carry, p.lane, p.seq = 0, st.carry, -1, st.lastSeq
 	p.prev = nil
 	if st.prev != "" {
 		p.ids[0] = append(p.ids[0][:0], st.prev...)
 		p.prev, p.flip = p.ids[0], 1
 	}
-	p.out = Out{Instance: p.r.o.Instance, LastSeq: st.lastSeq, Message: &p.msg}
+	p.out = Out{Instance: p.r.o.Instance, Message: &p.msg}
 	for i, part := range p.r.parts {
 		p.parts[i].rows = p.r.o.Source.EpochStarts(part.Name())
 		p.parts[i].from, p.parts[i].to = 0, 0
@@ -82,19 +85,17 @@ func (p *pipe) epochAt(lane int, offset int64) uint32 {
 	return c.epoch
 }
 
-// positions writes the Hub-Positions as of the record being sent.
+// positions writes what is acknowledged, as of the sequence up to which it is.
 func (p *pipe) positions() []byte {
-	b := p.posBuf[:0]
+	p.pos.Seq, p.pos.List = p.r.machine.Seq(), p.pos.List[:0]
 	for i, part := range p.r.parts {
-		if next := p.r.machine.Next(i); next > 0 {
-			b = appendPosition(b, position{Partition: part.Name(), Epoch: p.r.o.Source.EpochAt(part.Name(), next-1), Next: next})
+		if next := p.r.machine.Acked(i); next > 0 {
+			p.pos.List = append(p.pos.List, position{Partition: part.Name(), Epoch: p.r.o.Source.EpochAt(part.Name(), next-1), Next: next})
 		}
 	}
-	for _, c := range p.carry {
-		b = appendPosition(b, c)
-	}
-	p.posBuf = b
-	return b
+	p.pos.List = append(p.pos.List, p.carry...)
+	p.posBuf = p.pos.append(p.posBuf[:0])
+	return p.posBuf
 }
 
 // stream sends and settles until there is doubt. It never returns nil.
@@ -234,7 +235,20 @@ func (r *Replicator) pump(now time.Time, s Session) (wait time.Duration, more bo
 	return 0, true, nil
 }
 
-// send publishes one record.
+// send publishes one record, guarded by its predecessor's id.
+//
+// Records of an earlier connection may still be on their way while the next one
+// is streaming, in another order of the partitions, and the remote takes a late
+// one whenever its predecessor happens to be the newest. That does no harm,
+// because a record is only ever sent
+//
+//   - right behind the record before it in its own partition, or
+//   - when everything before it in its own partition is known to be stored
+//     (merge sees to that: a turn begins when nothing is in flight).
+//
+// So wherever a late copy fits in, no record before it is missing. It cannot be a
+// second copy either: in the first case its predecessor would have to be the
+// newest a second time, in the second the sequence has to fit as well.
 func (r *Replicator) send(now time.Time, s Session, lane int, rec seglog.Record, size int64) error {
 	p, part := &r.pipe, &r.pipe.parts[lane]
 	if err := p.msg.Decode(rec); err != nil {
@@ -252,6 +266,7 @@ func (r *Replicator) send(now time.Time, s Session, lane int, rec seglog.Record,
 	id := appendIdent(p.ids[p.flip][:0], r.o.Instance, r.parts[lane].Name(), epoch, rec.Offset)
 	p.ids[p.flip] = id
 	p.out.ID, p.out.Prev = id, p.prev
+	p.out.Guard, p.out.LastSeq = lane != p.lane, p.seq
 	p.out.Stream, p.out.Partition, p.out.Offset = part.stream, part.part, rec.Offset
 	p.out.Positions = nil
 	if p.since == 0 {
@@ -268,7 +283,8 @@ func (r *Replicator) send(now time.Time, s Session, lane int, rec seglog.Record,
 		}
 		return fmt.Errorf("sending %s: %w", what, err)
 	}
-	p.prev, p.flip = id, 1-p.flip
+	p.prev, p.flip, p.lane = id, 1-p.flip, lane
+	p.seq++
 	r.msgRate.pay(1)
 	r.byteRate.pay(n)
 	r.mu.Lock()

@@ -26,8 +26,8 @@ const (
 )
 
 // retainedMin is the least number of records that the remote stream has to keep:
-// a resume reads back up to 256.
-const retainedMin = 512
+// a resume reads back up to 256, and before that what was in flight then.
+const retainedMin = 16384
 
 // apiError is an error of the JetStream API.
 type apiError struct {

@@ -128,7 +128,8 @@ func (b *headers) build(hub string, o *uplink.Out) nats.Header {
 	b.bytes(hdrMsgID, o.ID)
 	if o.Prev != nil {
 		b.bytes(hdrExpectedID, o.Prev)
-	} else {
+	}
+	if o.Guard {
 		b.number(hdrExpectedSeq, int64(o.LastSeq)) //nolint:gosec // a sequence fits
 	}
 	b.text(hdrTopic, m.Topic)

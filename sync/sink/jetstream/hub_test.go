@@ -361,21 +361,25 @@ func remote(t testing.TB, url string) []*njs.RawStreamMsg {
 		t.Fatal(err)
 	}
 	var out []*njs.RawStreamMsg
+	if info.State.Msgs == 0 {
+		return nil
+	}
+	messages, err := c.Messages(njs.PullMaxMessages(4000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer messages.Stop()
+	defer context.AfterFunc(ctx, messages.Stop)()
 	for uint64(len(out)) < info.State.Msgs {
-		b, err := c.Fetch(min(2000, int(info.State.Msgs)-len(out)), njs.FetchMaxWait(2*time.Second))
+		m, err := messages.Next()
+		if err != nil {
+			t.Fatalf("read %d of %d records: %v", len(out), info.State.Msgs, err)
+		}
+		md, err := m.Metadata()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for m := range b.Messages() {
-			md, err := m.Metadata()
-			if err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, &njs.RawStreamMsg{Subject: m.Subject(), Sequence: md.Sequence.Stream, Header: m.Headers(), Data: m.Data()})
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("read %d of %d records", len(out), info.State.Msgs)
-		}
+		out = append(out, &njs.RawStreamMsg{Subject: m.Subject(), Sequence: md.Sequence.Stream, Header: m.Headers(), Data: m.Data()})
 	}
 	return out
 }

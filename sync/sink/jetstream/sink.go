@@ -233,6 +233,14 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	d.conn = c
+	if tcp, ok := c.(*net.TCPConn); ok {
+		// What is not yet sent when the connection is given up, or the program
+		// killed, must not arrive later beside the next connection's records.
+		if err := tcp.SetLinger(0); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+	}
 	return &deadlineConn{Conn: c, timeout: d.writeTimeout}, nil
 }
 

@@ -1,0 +1,246 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	njs "github.com/nats-io/nats.go/jetstream"
+
+	"edgehub/sync/uplink"
+)
+
+// feed appends to all partitions until stopped, at a rate that keeps the link
+// busy without outrunning it.
+func (h *hub) feed(n int, every time.Duration) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				h.append(n)
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}
+
+func (l *link) acked() uint64 { return l.Status().Counters.Acked }
+
+// progress waits until n more records are acknowledged.
+func (l *link) progress(n uint64) {
+	l.t.Helper()
+	was := l.acked()
+	until(l.t, 20*time.Second, "progress", func() bool { return l.acked() >= was+n })
+}
+
+// troubled waits until the link has noticed that something is wrong.
+func (l *link) troubled(limit time.Duration) {
+	l.t.Helper()
+	was := l.Status().Counters.Failures
+	until(l.t, limit, "noticed", func() bool { return l.Status().Counters.Failures > was })
+}
+
+func TestNeverReachableRemote(t *testing.T) {
+	c := newChild(t, t.TempDir())
+	h := newHub(t, 2)
+	l := h.uplink(c.url(), settings{})
+	h.append(100)
+	until(t, 5*time.Second, "three tries", func() bool { return l.Status().Counters.Failures >= 3 })
+	s := l.Status()
+	if s.Connected || s.State == uplink.Stream || s.LagMessages != 200 || s.LagBytes == 0 || !strings.Contains(s.LastError, "connection refused") || s.LastErrorAt.IsZero() {
+		t.Errorf("status %+v", s)
+	}
+	until(t, 5*time.Second, "age", func() bool { return l.Status().LagAge > 0 })
+	if f := l.Floor("main/0-0"); f != 0 {
+		t.Errorf("Floor = %d, want 0: nothing is at the remote", f)
+	}
+	c.start()
+	until(t, 10*time.Second, "drained", l.drained)
+	h.compare(c.url())
+}
+
+func TestServerKilledUnderLoad(t *testing.T) {
+	c := newChild(t, t.TempDir())
+	c.start()
+	h := newHub(t, 4)
+	l := h.uplink(c.url(), settings{})
+	stop := h.feed(10, 2*time.Millisecond)
+	for range 3 {
+		l.progress(5000)
+		c.kill()
+		l.troubled(5 * time.Second)
+		c.start()
+	}
+	l.progress(5000)
+	stop()
+	until(t, 20*time.Second, "drained", l.drained)
+	t.Logf("%d records compared, %+v", h.compare(c.url()), l.Status().Counters)
+}
+
+func TestServerFrozenUnderLoad(t *testing.T) {
+	c := newChild(t, t.TempDir())
+	c.start()
+	h := newHub(t, 4)
+	l := h.uplink(c.url(), settings{})
+	stop := h.feed(10, 2*time.Millisecond)
+	l.progress(5000)
+	c.signal(syscall.SIGSTOP)
+	// The kernel goes on accepting for it: only missing progress tells, first of
+	// the acknowledgements, then of the greeting.
+	l.troubled(5 * time.Second)
+	l.troubled(5 * time.Second)
+	if s := l.Status(); s.State == uplink.Stream {
+		t.Errorf("streaming to a frozen server: %+v", s)
+	}
+	c.signal(syscall.SIGCONT)
+	l.progress(5000)
+	stop()
+	until(t, 20*time.Second, "drained", l.drained)
+	t.Logf("%d records compared, %+v", h.compare(c.url()), l.Status().Counters)
+}
+
+func TestBlackHoleUnderLoad(t *testing.T) {
+	c := newChild(t, t.TempDir())
+	c.start()
+	p := newProxy(t, c.url())
+	h := newHub(t, 4)
+	l := h.uplink(p.url(), settings{})
+	stop := h.feed(10, 2*time.Millisecond)
+	for range 2 {
+		l.progress(5000)
+		p.blackHole(true)
+		l.troubled(5 * time.Second)
+		l.troubled(5 * time.Second)
+		// What the hole had swallowed arrives late, on the old connections.
+		p.blackHole(false)
+	}
+	l.progress(5000)
+	stop()
+	until(t, 20*time.Second, "drained", l.drained)
+	t.Logf("%d records compared, %+v", h.compare(c.url()), l.Status().Counters)
+}
+
+// TestIdleLinkIsTested: without records in flight the watchdog has nothing to
+// judge by, so pings do.
+func TestIdleLinkIsTested(t *testing.T) {
+	s := embedded(t, nil)
+	p := newProxy(t, s.ClientURL())
+	h := newHub(t, 1)
+	h.append(10)
+	l := h.uplink(p.url(), settings{sink: func(o *Options) { o.PingInterval = 100 * time.Millisecond }})
+	until(t, 10*time.Second, "drained", l.drained)
+	p.blackHole(true)
+	until(t, 5*time.Second, "idle link found dead", func() bool { return !l.Status().Connected })
+	p.blackHole(false)
+	until(t, 10*time.Second, "connected", l.connectedIs(true))
+}
+
+// connectedIs reports whether the link is connected or not.
+func (l *link) connectedIs(up bool) func() bool {
+	return func() bool { s := l.Status(); return s.Connected == up && s.State == uplink.Stream }
+}
+
+func TestHubAndServerKilled(t *testing.T) {
+	rounds := 8
+	if testing.Short() {
+		rounds = 3
+	}
+	c := newChild(t, t.TempDir())
+	c.start()
+	h := newHub(t, 4)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range rounds {
+		l := h.uplink(c.url(), settings{up: func(o *uplink.Options) { o.SaveEvery = time.Duration(1+rng.IntN(300)) * time.Millisecond }})
+		stop := h.feed(5+rng.IntN(30), 2*time.Millisecond)
+		l.progress(uint64(500 + rng.IntN(3000)))
+		if rng.IntN(2) == 0 {
+			c.kill()
+			if rng.IntN(2) == 0 {
+				l.troubled(5 * time.Second)
+			}
+			stop()
+			h.kill(l)
+			c.start()
+			continue
+		}
+		stop()
+		h.kill(l)
+	}
+	l := h.uplink(c.url(), settings{})
+	h.append(10)
+	until(t, 20*time.Second, "drained", l.drained)
+	t.Logf("%d records compared", h.compare(c.url()))
+}
+
+func TestCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three servers")
+	}
+	var ports []string
+	for range 3 {
+		ports = append(ports, fmt.Sprint(freePort(t)))
+	}
+	var nodes []*child
+	var urls []string
+	for i := range 3 {
+		c := newChild(t, append([]string{t.TempDir(), fmt.Sprint(i)}, ports...)...)
+		nodes, urls = append(nodes, c), append(urls, c.url())
+	}
+	for _, c := range nodes {
+		c.start()
+	}
+	all := strings.Join(urls, ",")
+	h := newHub(t, 4)
+	l := h.uplink(all, settings{up: func(o *uplink.Options) { o.Timing.AckTimeout = 5 * time.Second }, sink: func(o *Options) { o.RequestTimeout = 5 * time.Second }})
+	until(t, 60*time.Second, "connected", l.connectedIs(true))
+	stop := h.feed(2, 4*time.Millisecond)
+	js := client(t, all)
+	for range 2 {
+		l.progress(1000)
+		leader := clusterLeader(t, js)
+		nodes[leader].kill()
+		l.troubled(20 * time.Second)
+		until(t, 60*time.Second, "streams again", l.connectedIs(true))
+		l.progress(1000)
+		nodes[leader].start()
+	}
+	stop()
+	h.kill(l)
+	l = h.uplink(all, settings{up: func(o *uplink.Options) { o.Timing.AckTimeout = 5 * time.Second }, sink: func(o *Options) { o.RequestTimeout = 5 * time.Second }})
+	until(t, 60*time.Second, "drained", l.drained)
+	t.Logf("%d records compared, %+v", h.compare(all), l.Status().Counters)
+}
+
+// clusterLeader returns the index of the node that leads the remote stream, and
+// checks that the stream was made with three replicas.
+func clusterLeader(t *testing.T, js njs.JetStream) int {
+	t.Helper()
+	leader := ""
+	until(t, 30*time.Second, "a leader", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		s, err := js.Stream(ctx, remoteName)
+		if err != nil {
+			return false
+		}
+		info := s.CachedInfo()
+		if info.Config.Replicas != 3 {
+			t.Fatalf("the stream has %d replicas, want 3", info.Config.Replicas)
+		}
+		if info.Cluster != nil {
+			leader = info.Cluster.Leader
+		}
+		return leader != ""
+	})
+	return int(leader[1] - '0')
+}
