@@ -240,7 +240,7 @@ func (r *resolver) fromCursors() {
 
 func (r *resolver) gap(what string) error {
 	return &BlockedError{CauseGap, fmt.Sprintf("records were deleted from remote stream %s: %s", r.remote.Name, what),
-		"resume the uplink to go on after the last acknowledged record (what the deleted ones held may be sent again)"}
+		"resume the uplink to go on after the last acknowledged record"}
 }
 
 func (r *resolver) foreign(m Stored) error {
@@ -288,6 +288,11 @@ func (r *resolver) check(newest string) (start, error) {
 			return start{}, err
 		}
 		s.next[i] = next
+	}
+	if r.accept[CauseGap] {
+		for i, p := range r.partitions {
+			s.next[i] = max(s.next[i], min(r.cursors[i], p.Next()))
+		}
 	}
 	return s, nil
 }

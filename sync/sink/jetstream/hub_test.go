@@ -81,6 +81,34 @@ func (h *hub) restart() {
 	}
 }
 
+// rollBack puts the first keep records of each partition in place of the log, as
+// an older copy of the data directory does; a restored backup begins an epoch.
+func (h *hub) rollBack(keep int64, newEpoch bool) {
+	h.t.Helper()
+	old := h.logs
+	h.dir = h.t.TempDir()
+	h.open(len(old))
+	for i, l := range old {
+		h.builder.Reset(0)
+		chunk, err := l.Read(0, 8<<20, nil)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for rec := range seglog.Records(chunk) {
+			if rec.Offset < keep {
+				h.builder.Append(rec.TimeMs, rec.Key, rec.Value, rec.Headers)
+			}
+		}
+		h.commit(i)
+		_ = l.Close()
+		if newEpoch {
+			h.mu.Lock()
+			h.epochs[l.Name()] = append(h.epochs[l.Name()], uplink.EpochStart{Epoch: uint32(len(h.epochs[l.Name()]) + 2), First: keep})
+			h.mu.Unlock()
+		}
+	}
+}
+
 // append adds n small records to each partition and syncs.
 func (h *hub) append(n int) {
 	h.t.Helper()

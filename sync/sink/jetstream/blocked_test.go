@@ -1,0 +1,310 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	njs "github.com/nats-io/nats.go/jetstream"
+
+	"edgehub/hub/message"
+	"edgehub/sync/uplink"
+)
+
+func ctxFor(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNamedDepartures: whatever makes going on a guess is named, stays named
+// over a restart, loses nothing that was acknowledged, and goes on by the
+// operator's word.
+func TestNamedDepartures(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		harm   func(t *testing.T, h *hub, js njs.JetStream)
+		cause  uplink.Cause
+		reason string
+		left   int // records at the remote after the operator resumed; -1: it stays blocked
+	}{
+		{"recreated", func(t *testing.T, h *hub, js njs.JetStream) {
+			s, err := js.Stream(ctxFor(t), remoteName)
+			must(t, err)
+			config := s.CachedInfo().Config
+			must(t, js.DeleteStream(ctxFor(t), remoteName))
+			_, err = js.CreateStream(ctxFor(t), config)
+			must(t, err)
+		}, uplink.CauseRecreated, "deleted and created again", 20},
+		{"deleted", func(t *testing.T, h *hub, js njs.JetStream) {
+			must(t, js.DeleteStream(ctxFor(t), remoteName))
+		}, uplink.CauseRecreated, "was deleted", 20},
+		{"purged", func(t *testing.T, h *hub, js njs.JetStream) {
+			s, err := js.Stream(ctxFor(t), remoteName)
+			must(t, err)
+			must(t, s.Purge(ctxFor(t)))
+		}, uplink.CausePurged, "was emptied after sequence 600", 20},
+		{"second writer", func(t *testing.T, h *hub, js njs.JetStream) {
+			_, err := js.PublishMsg(ctxFor(t), &nats.Msg{Subject: "edge.h1.x", Data: []byte("x"), Header: nats.Header{hdrMsgID: {"ffff0123456789abcdef0123456789ab/main/0-0/1/5"}}})
+			must(t, err)
+		}, uplink.CauseForeign, "by instance ffff0123456789abcdef0123456789ab at sequence 601", 621},
+		{"hand-made record", func(t *testing.T, h *hub, js njs.JetStream) {
+			_, err := js.Publish(ctxFor(t), "edge.h1.x", []byte("x"))
+			must(t, err)
+		}, uplink.CauseForeign, "without an id", 621},
+		{"newest record deleted", func(t *testing.T, h *hub, js njs.JetStream) {
+			s, err := js.Stream(ctxFor(t), remoteName)
+			must(t, err)
+			must(t, s.DeleteMsg(ctxFor(t), 600))
+		}, uplink.CauseGap, "sequence 600 is missing", 619},
+		{"older copy of the data directory", func(t *testing.T, h *hub, js njs.JetStream) {
+			h.rollBack(150, false)
+		}, uplink.CauseAhead, "this log ends at", -1},
+		{"restored backup", func(t *testing.T, h *hub, js njs.JetStream) {
+			h.rollBack(150, true)
+		}, uplink.CauseDiverged, "a restored backup", 620},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := embedded(t, nil)
+			h := newHub(t, 2)
+			h.append(300)
+			l := h.uplink(s.ClientURL(), settings{})
+			until(t, 10*time.Second, "drained", l.drained)
+			l.stop()
+			js := client(t, s.ClientURL())
+			c.harm(t, h, js)
+			h.append(10)
+
+			for range 2 { // the second time after a restart
+				l = h.uplink(s.ClientURL(), settings{})
+				st := l.blocked(10*time.Second, c.cause)
+				if !strings.Contains(st.Blocked.Reason, c.reason) || strings.Contains(st.LastError, "\n") {
+					t.Errorf("reason %q, want it to say %q in one line", st.Blocked.Reason, c.reason)
+				}
+				// It looks again from time to time, and still does not guess.
+				tries := st.Counters.Failures
+				until(t, 10*time.Second, "looked again", func() bool { return l.Status().Counters.Failures >= tries+2 })
+				if st := l.Status(); st.State != uplink.Blocked || st.Counters.Sent != 0 {
+					t.Errorf("after looking again: %+v", st)
+				}
+				if c.left < 0 {
+					must(t, l.Resume())
+					must(t, l.Resume())
+					l.blocked(10*time.Second, c.cause)
+				}
+				if _, err := js.Stream(ctxFor(t), remoteName); (err != nil) != (c.name == "deleted") {
+					t.Errorf("remote stream: %v", err)
+				}
+				l.stop()
+			}
+			if c.left < 0 {
+				return
+			}
+			l = h.uplink(s.ClientURL(), settings{})
+			l.blocked(10*time.Second, c.cause)
+			must(t, l.Resume())
+			until(t, 10*time.Second, "drained", l.drained)
+			all := remote(t, s.ClientURL())
+			if len(all) != c.left {
+				t.Errorf("%d records at the remote, want %d", len(all), c.left)
+			}
+			seen := map[string]bool{}
+			for _, m := range all {
+				if id := m.Header.Get(hdrMsgID); id != "" {
+					if seen[id] {
+						t.Errorf("%s is there twice", id)
+					}
+					seen[id] = true
+				}
+			}
+			// From here on all is as ever.
+			l.stop()
+			h.append(5)
+			l = h.uplink(s.ClientURL(), settings{})
+			until(t, 10*time.Second, "drained", l.drained)
+			if n := len(remote(t, s.ClientURL())); n != c.left+10 {
+				t.Errorf("%d records after a restart, want %d", n, c.left+10)
+			}
+		})
+	}
+}
+
+// TestRecreatedWhileStreaming: the stream goes away and comes back empty under a
+// running uplink.
+func TestRecreatedWhileStreaming(t *testing.T) {
+	s := embedded(t, nil)
+	h := newHub(t, 2)
+	h.append(100)
+	l := h.uplink(s.ClientURL(), settings{})
+	until(t, 10*time.Second, "drained", l.drained)
+	js := client(t, s.ClientURL())
+	rs, err := js.Stream(ctxFor(t), remoteName)
+	must(t, err)
+	must(t, js.DeleteStream(ctxFor(t), remoteName))
+	_, err = js.CreateStream(ctxFor(t), rs.CachedInfo().Config)
+	must(t, err)
+	h.append(10)
+	l.blocked(10*time.Second, uplink.CauseRecreated)
+	if n := len(remote(t, s.ClientURL())); n != 0 {
+		t.Errorf("%d records were sent into the new stream", n)
+	}
+}
+
+// TestNothingAcknowledgedYet: an empty stream that was created again is nobody's
+// loss before the first acknowledgement, and neither is one under a new name.
+func TestNothingAcknowledgedYet(t *testing.T) {
+	s := embedded(t, nil)
+	h := newHub(t, 1)
+	l := h.uplink(s.ClientURL(), settings{})
+	until(t, 10*time.Second, "connected", l.connectedIs(true))
+	l.stop()
+	js := client(t, s.ClientURL())
+	must(t, js.DeleteStream(ctxFor(t), remoteName))
+	h.append(10)
+	l = h.uplink(s.ClientURL(), settings{})
+	until(t, 10*time.Second, "drained", l.drained)
+	h.compare(s.ClientURL())
+	l.stop()
+	must(t, js.DeleteStream(ctxFor(t), remoteName)) // its subjects are free again
+	h.append(5)
+	l = h.uplink(s.ClientURL(), settings{sink: func(o *Options) { o.RemoteStream = "OTHER" }})
+	until(t, 10*time.Second, "drained", l.drained)
+	other, err := js.Stream(ctxFor(t), "OTHER")
+	must(t, err)
+	if n := other.CachedInfo().State.Msgs; n != 5 {
+		t.Errorf("the stream of the new name has %d records, want the 5 that no other acknowledged", n)
+	}
+}
+
+// TestAgedOut: everything at the remote went by age. It is known exactly where
+// to go on, so that is nobody's departure.
+func TestAgedOut(t *testing.T) {
+	s := embedded(t, nil)
+	h := newHub(t, 2)
+	js := client(t, s.ClientURL())
+	_, err := js.CreateStream(ctxFor(t), njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.h1.>"}, MaxAge: time.Second, Duplicates: 100 * time.Millisecond})
+	must(t, err)
+	h.append(20)
+	l := h.uplink(s.ClientURL(), settings{})
+	until(t, 10*time.Second, "drained", l.drained)
+	l.stop()
+	rs, err := js.Stream(ctxFor(t), remoteName)
+	must(t, err)
+	until(t, 10*time.Second, "aged out", func() bool { i, err := rs.Info(ctxFor(t)); return err == nil && i.State.Msgs == 0 })
+	h.append(7)
+	l = h.uplink(s.ClientURL(), settings{})
+	until(t, 10*time.Second, "drained", l.drained)
+	if n := l.Status().Counters.Sent; n != 14 {
+		t.Errorf("%d records sent, want 14", n)
+	}
+}
+
+func TestUnsuitableStreams(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		config njs.StreamConfig
+		want   string
+	}{
+		{"subjects", njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.h1.devices.>", "edge.*"}}, "does not cover edge.h1.>"},
+		{"work queue", njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.>"}, Retention: njs.WorkQueuePolicy}, "must be limits"},
+		{"last value", njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.*.>"}, MaxMsgsPerSubject: 1}, "max_msgs_per_subject"},
+		{"few", njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.h1.>"}, MaxMsgs: 100}, "a resume needs"},
+		{"no ack", njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.h1.>"}, NoAck: true}, "does not acknowledge"},
+		{"overlap", njs.StreamConfig{Name: "OTHER", Subjects: []string{"edge.*.devices.>"}}, "another remote stream already stores subjects"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := embedded(t, nil)
+			h := newHub(t, 1)
+			h.append(10)
+			js := client(t, s.ClientURL())
+			_, err := js.CreateStream(ctxFor(t), c.config)
+			must(t, err)
+			l := h.uplink(s.ClientURL(), settings{})
+			st := l.blocked(10*time.Second, uplink.CauseUnsuitable)
+			if !strings.Contains(st.Blocked.Reason, c.want) {
+				t.Errorf("reason %q, want it to say %q", st.Blocked.Reason, c.want)
+			}
+			// Once the cause is gone, it goes on by itself.
+			must(t, js.DeleteStream(ctxFor(t), c.config.Name))
+			until(t, 10*time.Second, "drained", l.drained)
+			h.compare(s.ClientURL())
+		})
+	}
+}
+
+func TestWithoutCreateItWaits(t *testing.T) {
+	s := embedded(t, nil)
+	h := newHub(t, 1)
+	h.append(10)
+	l := h.uplink(s.ClientURL(), settings{up: func(o *uplink.Options) { o.Create = false }})
+	until(t, 10*time.Second, "says so", func() bool {
+		return strings.Contains(l.Status().LastError, "does not exist: create it, or set create = true")
+	})
+	js := client(t, s.ClientURL())
+	_, err := js.CreateStream(ctxFor(t), njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.h1.>"}})
+	must(t, err)
+	until(t, 10*time.Second, "drained", l.drained)
+	h.compare(s.ClientURL())
+}
+
+func TestJetStreamNotEnabled(t *testing.T) {
+	s := embedded(t, func(o *server.Options) { o.JetStream = false })
+	h := newHub(t, 1)
+	l := h.uplink(s.ClientURL(), settings{})
+	until(t, 10*time.Second, "says so", func() bool { return strings.Contains(l.Status().LastError, "JetStream is not enabled") })
+}
+
+// TestTooLarge: one record that the remote never takes is named, not dropped,
+// and passes when the limit is raised.
+func TestTooLarge(t *testing.T) {
+	for _, limit := range []string{"server", "stream"} {
+		t.Run(limit, func(t *testing.T) {
+			var opts server.Options
+			s := embedded(t, func(o *server.Options) {
+				defer func() { opts = *o }()
+				if limit == "server" {
+					o.MaxPayload = 64 << 10
+				}
+			})
+			js := client(t, s.ClientURL())
+			config := njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.h1.>"}}
+			if limit == "stream" {
+				config.MaxMsgSize = 64 << 10
+			}
+			_, err := js.CreateStream(ctxFor(t), config)
+			must(t, err)
+			h := newHub(t, 1)
+			h.append(10)
+			h.builder.Reset(h.logs[0].Next())
+			h.add(&message.Message{Topic: []byte("big"), Payload: bytes.Repeat([]byte("x"), 100<<10), QoS: 1, TimeMs: time.Now().UnixMilli()})
+			h.commit(0)
+			h.append(10)
+			l := h.uplink(s.ClientURL(), settings{})
+			st := l.blocked(10*time.Second, uplink.CauseTooLarge)
+			if !strings.Contains(st.Blocked.Reason, "main/0-0 offset 10") {
+				t.Errorf("reason %q does not name the record", st.Blocked.Reason)
+			}
+			if limit == "server" {
+				opts.MaxPayload = 1 << 20
+				must(t, s.ReloadOptions(&opts))
+			} else {
+				config.MaxMsgSize = -1
+				_, err = js.UpdateStream(ctxFor(t), config)
+				must(t, err)
+			}
+			until(t, 10*time.Second, "drained", l.drained)
+			h.compare(s.ClientURL())
+		})
+	}
+}
