@@ -127,7 +127,6 @@ func parseHeader(b []byte) (batchHeader, error) {
 		return batchHeader{}, ErrMalformed
 	}
 	if delta < 0 || h.count < 1 || int64(h.count) > delta+1 {
-		// Only the content CRC covers these two. The size is known all the same, which lets a reader step over.
 		return h, ErrMalformed
 	}
 	h.last = h.base + delta
@@ -135,8 +134,7 @@ func parseHeader(b []byte) (batchHeader, error) {
 }
 
 // checkBatch proves the batch at the start of b. With ErrTruncated and a size in the header returned, b is good so far
-// but does not hold the whole batch. With ErrChecksum (or ErrMalformed and a size) the size is proven, so the next
-// batch is known to begin after it.
+// but does not hold the whole batch.
 func checkBatch(b []byte, salt uint32, pos int64) (batchHeader, error) {
 	h, err := checkHeader(b, salt, pos)
 	if h.size == 0 {

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"edgehub/internal/vfs"
+	"edgehub/internal/vfs/vfstest"
 )
 
 // FuzzScanner feeds the record decoder anything: it must neither panic nor return a record outside of its input.
@@ -149,22 +149,19 @@ func FuzzBuilder(f *testing.F) {
 //
 // The input is a list of edits, 4 bytes each: position (2), length (1), value (1); length 0 cuts the file there.
 func FuzzRecovery(f *testing.F) {
-	dir := f.TempDir()
-	o := Options{FS: vfs.OS, Dir: filepath.Join(dir, "0-0"), Name: "fuzz/0-0", Salt: testSalt}
+	path := filepath.Join("log", segmentName(0, 0))
+	disk := vfstest.NewMem()
+	o := Options{FS: disk, Dir: "log", Name: "fuzz/0-0", Salt: testSalt}
 	l, _, err := Open(o)
 	if err != nil {
 		f.Fatal(err)
 	}
 	fill(f, l, 40, 4, 60)
-	if err := l.Close(); err != nil {
-		f.Fatal(err)
-	}
-	path := filepath.Join(o.Dir, segmentName(0, 0))
-	original, err := os.ReadFile(path)
+	original, err := l.view.Load().segs[0].bytes()
 	if err != nil {
 		f.Fatal(err)
 	}
-	pos := batchPositions(f, path)
+	pos := positions(original)
 	f.Add([]byte{0, 0, 1, 0xff})
 	f.Add([]byte{0x04, 0, 0, 0})
 	f.Add([]byte{0, 20, 200, 0, 2, 0, 255, 2, 3, 0, 0, 0})
@@ -190,42 +187,70 @@ func FuzzRecovery(f *testing.F) {
 			}
 		}
 		o := o
-		o.Dir = filepath.Join(t.TempDir(), "0-0")
-		if err := os.Mkdir(o.Dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(o.Dir, segmentName(0, 0)), file, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		next := int64(0)
-		for round := range 3 {
-			l, rec, err := Open(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if round > 0 && (rec.TornBytes != 0 || len(rec.Quarantined) != 0 || l.Next() != next) {
-				t.Fatalf("round %d: %+v, next %d, want %d", round, rec, l.Next(), next)
-			}
-			offsets := readAll(t, l, 0) // checks the content, too
-			if len(offsets) != len(whole) {
-				t.Fatalf("round %d: %d records, want %d", round, len(offsets), len(whole))
-			}
-			for _, offset := range offsets {
-				if !whole[offset] {
-					t.Fatalf("round %d: offset %d is served", round, offset)
-				}
-			}
-			next = l.Next()
-			if round == 1 {
-				fill(t, l, 8, 4, 60)
-				for k := next; k < next+8; k++ {
-					whole[k] = true
-				}
-				next += 8
-			}
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}
+		o.FS = memWith(t, path, file)
+		checkRecovered(t, o, whole)
 	})
+}
+
+// checkRecovered opens a log three times, appending in between, and compares what it serves.
+func checkRecovered(t *testing.T, o Options, whole map[int64]bool) {
+	next := int64(0)
+	for round := range 3 {
+		l, rec, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if round > 0 && (rec.TornBytes != 0 || len(rec.Quarantined) != 0 || l.Next() != next) {
+			t.Fatalf("round %d: %+v, next %d, want %d", round, rec, l.Next(), next)
+		}
+		offsets := readAll(t, l, 0) // checks the content, too
+		if len(offsets) != len(whole) {
+			t.Fatalf("round %d: %d records, want %d", round, len(offsets), len(whole))
+		}
+		for _, offset := range offsets {
+			if !whole[offset] {
+				t.Fatalf("round %d: offset %d is served", round, offset)
+			}
+		}
+		next = l.Next()
+		if round == 1 {
+			fill(t, l, 8, 4, 60)
+			for k := next; k < next+8; k++ {
+				whole[k] = true
+			}
+			next += 8
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// memWith returns a disk in memory that holds one file.
+func memWith(t testing.TB, name string, data []byte) *vfstest.Mem {
+	t.Helper()
+	m := vfstest.NewMem()
+	if err := m.MkdirAll(filepath.Dir(name)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := m.OpenFile(name, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(data, 0); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// bytes returns the content of a segment.
+func (s *segment) bytes() ([]byte, error) {
+	f, err := s.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer s.release()
+	b := make([]byte, s.length.Load())
+	_, err = f.ReadAt(b, 0)
+	return b, err
 }

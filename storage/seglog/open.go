@@ -237,9 +237,9 @@ func (r *opening) recoverEnd() error {
 		if reason == "" {
 			break
 		}
-		if reason == reasonZero {
-			r.floor = max(r.floor, s.base) // our own name, and zeros are what a power cut makes of a new file
-		}
+		// Its name says that the offsets below were in use, and a power cut can make anything of a file that was never
+		// synced. A gap in the offsets costs nothing; using offsets again that a remote may have would.
+		r.floor = max(r.floor, s.base)
 		openFiles.drop(s)
 		if err := r.quarantine(s.name, reason); err != nil {
 			return err
@@ -373,14 +373,23 @@ func (r *opening) proveSealed(s *segment) error {
 // activate makes the last segment the active one and publishes the view.
 func (r *opening) activate() error {
 	l := r.l
-	next := r.floor
-	if n := len(r.segs); n > 0 {
-		s := r.segs[n-1]
-		next = max(next, s.end.Load())
-		l.active = s
-		for _, x := range r.segs[max(0, n-2):] {
-			l.lastMs.Store(max(l.lastMs.Load(), x.maxMs.Load()))
+	for _, s := range r.segs[max(0, len(r.segs)-2):] {
+		l.lastMs.Store(max(l.lastMs.Load(), s.maxMs.Load()))
+	}
+	n := len(r.segs)
+	if n > 0 && r.segs[n-1].end.Load() < r.floor && r.segs[n-1].length.Load() == 0 {
+		s := r.segs[n-1] // a later one was found to be in use: this one stays empty for ever
+		openFiles.drop(s)
+		if err := r.quarantine(s.name, reasonEmpty); err != nil {
+			return err
 		}
+		n--
+		r.segs = r.segs[:n]
+	}
+	next := r.floor
+	if n > 0 {
+		l.active = r.segs[n-1]
+		next = max(next, l.active.end.Load())
 	}
 	l.next.Store(next)
 	l.view.Store(&view{segs: r.segs})

@@ -39,6 +39,11 @@ func batchPositions(t testing.TB, path string) []int {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return positions(b)
+}
+
+// positions returns the positions of the batches in b, and its size as the last.
+func positions(b []byte) []int {
 	var pos []int
 	at := 0
 	for at < len(b) {
@@ -252,7 +257,7 @@ func TestForeignSegments(t *testing.T) {
 		other := o
 		other.Salt++
 		l, rec := mustOpen(t, other)
-		if len(rec.Quarantined) != 3 || l.Next() != 0 {
+		if len(rec.Quarantined) != 3 || l.First() != 100 || l.Next() != 100 {
 			t.Fatalf("%+v, next %d", rec, l.Next())
 		}
 	})
@@ -262,10 +267,13 @@ func TestForeignSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 		l, rec := mustOpen(t, o)
-		if len(rec.Quarantined) != 1 || rec.Quarantined[0].Reason != reasonContent || l.Next() != 100 {
+		if len(rec.Quarantined) != 1 || rec.Quarantined[0].Reason != reasonContent || l.Next() != 200 {
 			t.Fatalf("%+v, next %d", rec, l.Next())
 		}
 		wantDense(t, readAll(t, l, 0), 0, 100)
+		if d := l.Damage(); len(d) != 1 || d[0].From != 100 || d[0].To != 200 {
+			t.Fatal(d)
+		}
 	})
 }
 
@@ -377,3 +385,44 @@ func TestStartDoesNotScanTheBacklog(t *testing.T) {
 		t.Fatalf("without an index: scanned %d bytes, next %d", rec.Scanned, l.Next())
 	}
 }
+
+// TestStaleHeader: the header of a lost write, genuine at its place and with a length that even fits, does not swallow
+// the good batches that were written over the rest of it.
+func TestStaleHeader(t *testing.T) {
+	o := testOptions(t)
+	l, _ := mustOpen(t, o)
+	fill(t, l, 20, 5, 100)
+	start := l.Bytes()
+	salt := l.view.Load().segs[0].salt
+	batch := func(base int64, n int, pos int64) []byte {
+		var b Builder
+		b.Floor(timeOf(19))
+		b.Reset(base)
+		for range n {
+			b.Append(timeOf(b.Next()), []byte("k"), value(b.Next(), 50), Headers{})
+		}
+		b.seal(salt, pos)
+		return b.Bytes()
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lost := batch(20, 7, start)                  // refused: only its beginning is left
+	good := batch(21, 5, start+200)              // written later, after one of 200 bytes that was lost
+	tail := batch(26, 5, start+200+sizeOf(good)) // and another, up to beyond where the lost one would have ended
+	if sizeOf(lost) <= 200+headerSize || sizeOf(lost) > 200+sizeOf(good)+sizeOf(tail) {
+		t.Fatal("the batches do not lie as they should")
+	}
+	edit(t, filepath.Join(o.Dir, segmentName(0, 0)), func(b []byte) []byte {
+		b = append(b, lost[:200]...)
+		return append(append(b, good...), tail...)
+	})
+	o.Index = nil
+	l, rec := mustOpen(t, o)
+	if rec.TornBytes != 0 || l.Next() != 31 || len(rec.Damaged) != 1 || rec.Damaged[0].From != 20 || rec.Damaged[0].To != 21 {
+		t.Fatalf("%+v, next %d", rec, l.Next())
+	}
+	wantGap(t, readAll(t, l, 0), 0, 20, 21, 31)
+}
+
+func sizeOf(b []byte) int64 { return int64(len(b)) }

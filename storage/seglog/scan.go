@@ -75,7 +75,7 @@ func (c *scan) next() bool {
 			c.expect = h.last + 1
 			return true
 		}
-		if !c.resync(h, err) {
+		if !c.resync(err) {
 			return false
 		}
 	}
@@ -106,27 +106,22 @@ func (c *scan) check(pos int64) (batchHeader, []byte, error) {
 	return h, b[:h.size], err
 }
 
-// resync steps over what is at pos to the next batch that can be proven. A header that was proven tells where to look
-// first. It returns false when there is none.
-func (c *scan) resync(h batchHeader, cause error) bool {
-	start, pos := c.pos, c.pos+1
-	if h.size > 0 {
-		pos = c.pos + int64(h.size)
-	}
-	for pos < c.limit {
+// resync steps over what is at the current position to the next batch that can be proven, if there is one. Not even a
+// proven header tells where that is: it may be left of a write that was refused or lost, with good batches written over
+// the rest of it. So the search begins right behind; what it finds is a batch that was written there, since no payload
+// can hold a header that is valid at its position. It returns false when the scan ends here.
+func (c *scan) resync(cause error) bool {
+	start := c.pos
+	for pos := c.pos + 1; pos < c.limit; {
 		q, ok := c.candidate(pos)
 		if !ok {
 			break
 		}
-		h, _, err := c.check(q)
-		if err == nil && h.base >= c.expect {
+		if h, _, err := c.check(q); err == nil && h.base >= c.expect {
 			c.damaged(start, q, min(h.base, c.stop), cause)
 			return true
 		}
 		pos = q + 1
-		if h.size > 0 {
-			pos = q + int64(h.size) // a proven length, damaged content: the batches after it are still in step
-		}
 	}
 	if c.tail {
 		c.torn = cause
