@@ -1,0 +1,229 @@
+package jetstream
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+
+	"edgehub/sync/uplink"
+)
+
+func writeFile(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	must(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+// connects reports whether a sink gets a session, and the error if not.
+func (h *hub) connects(url string, change func(*Options)) error {
+	s, err := h.sink(url, change).Connect(ctxFor(h.t))
+	if err == nil {
+		s.Close()
+	}
+	return err
+}
+
+func TestUserAndPasswordFile(t *testing.T) {
+	s := embedded(t, func(o *server.Options) { o.Username, o.Password = "gw", "s3cret" })
+	h := newHub(t, 1)
+	h.append(10)
+	good := writeFile(t, "password", "s3cret\n")
+	bad := writeFile(t, "password", "wrong")
+	for _, c := range []struct {
+		name, user, file, want string
+	}{
+		{"right", "gw", good, ""},
+		{"wrong password", "gw", bad, "refuses the user or the credentials"},
+		{"no user", "", "", "refuses the user or the credentials"},
+		{"no file", "gw", "/nonexistent/password", "password_file"},
+	} {
+		err := h.connects(s.ClientURL(), func(o *Options) { o.User, o.PasswordFile = c.user, c.file })
+		if (err == nil) != (c.want == "") || (err != nil && (!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "s3cret"))) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	// A password that is mended in its file is used by the next try.
+	l := h.uplink(s.ClientURL(), settings{sink: func(o *Options) { o.User, o.PasswordFile = "gw", bad }})
+	until(t, 10*time.Second, "refused", func() bool { return l.Status().Counters.Failures > 1 })
+	must(t, os.WriteFile(bad, []byte("s3cret\n"), 0o600))
+	until(t, 10*time.Second, "drained", l.drained)
+}
+
+// TestCredentialsFile uses an operator with one account and one user.
+func TestCredentialsFile(t *testing.T) {
+	key := func(kp nkeys.KeyPair, err error) (nkeys.KeyPair, string) {
+		must(t, err)
+		pub, err := kp.PublicKey()
+		must(t, err)
+		return kp, pub
+	}
+	okp, opub := key(nkeys.CreateOperator())
+	akp, apub := key(nkeys.CreateAccount())
+	_, syspub := key(nkeys.CreateAccount())
+	ukp, upub := key(nkeys.CreateUser())
+
+	oc := jwt.NewOperatorClaims(opub)
+	oc.SystemAccount = syspub
+	ot, err := oc.Encode(okp)
+	must(t, err)
+	ac := jwt.NewAccountClaims(apub)
+	ac.Limits.JetStreamLimits.DiskStorage, ac.Limits.JetStreamLimits.MemoryStorage = -1, -1
+	at, err := ac.Encode(okp)
+	must(t, err)
+	st, err := jwt.NewAccountClaims(syspub).Encode(okp)
+	must(t, err)
+	ut, err := jwt.NewUserClaims(upub).Encode(akp)
+	must(t, err)
+	seed, err := ukp.Seed()
+	must(t, err)
+	creds, err := jwt.FormatUserConfig(ut, seed)
+	must(t, err)
+
+	decoded, err := jwt.DecodeOperatorClaims(ot)
+	must(t, err)
+	res := &server.MemAccResolver{}
+	must(t, res.Store(apub, at))
+	must(t, res.Store(syspub, st))
+	s := embedded(t, func(o *server.Options) {
+		o.TrustedOperators, o.AccountResolver, o.SystemAccount = []*jwt.OperatorClaims{decoded}, res, syspub
+	})
+	h := newHub(t, 1)
+	h.append(10)
+	if err := h.connects(s.ClientURL(), nil); err == nil {
+		t.Error("connected without credentials")
+	}
+	if err := h.connects(s.ClientURL(), func(o *Options) { o.CredentialsFile = "/nonexistent/u.creds" }); err == nil || !strings.Contains(err.Error(), "credentials_file") {
+		t.Errorf("missing file: %v", err)
+	}
+	file := writeFile(t, "u.creds", string(creds))
+	l := h.uplink(s.ClientURL(), settings{sink: func(o *Options) { o.CredentialsFile = file }})
+	until(t, 10*time.Second, "drained", l.drained)
+}
+
+// authority makes certificates for the test.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	n    int64
+}
+
+func newAuthority(t *testing.T) *authority {
+	a := &authority{t: t}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	must(t, err)
+	a.cert, err = x509.ParseCertificate(der)
+	must(t, err)
+	a.key = key
+	return a
+}
+
+func (a *authority) pem() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
+}
+
+func (a *authority) issue(name string, ip bool) (certPEM, keyPEM string) {
+	a.n++
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(a.t, err)
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(a.n + 1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, DNSNames: []string{name}}
+	if ip {
+		tmpl.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
+	must(a.t, err)
+	k, err := x509.MarshalECPrivateKey(key)
+	must(a.t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: k}))
+}
+
+func TestTLS(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	certPEM, keyPEM := ca.issue("central.example", false)
+	pair, err := tls.X509KeyPair([]byte(certPEM), []byte(keyPEM))
+	must(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	s := embedded(t, func(o *server.Options) {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	})
+	clientCert, clientKey := ca.issue("gw", false)
+	ok := TLS{CAFile: writeFile(t, "ca.pem", ca.pem()), CertFile: writeFile(t, "c.pem", clientCert), KeyFile: writeFile(t, "k.pem", clientKey), ServerName: "central.example"}
+	h := newHub(t, 1)
+	h.append(500)
+	for _, c := range []struct {
+		name   string
+		change func(*TLS)
+		want   string
+	}{
+		{"right", func(*TLS) {}, ""},
+		{"another CA", func(o *TLS) { o.CAFile = writeFile(t, "ca.pem", other.pem()) }, "certificate"},
+		{"no CA file", func(o *TLS) { o.CAFile = "/nonexistent/ca.pem" }, "ca_file"},
+		{"empty CA file", func(o *TLS) { o.CAFile = writeFile(t, "ca.pem", "") }, "has no certificate"},
+		{"another name", func(o *TLS) { o.ServerName = "elsewhere.example" }, "elsewhere.example"},
+		{"no client certificate", func(o *TLS) { o.CertFile, o.KeyFile = "", "" }, "certificate"},
+		{"no key", func(o *TLS) { o.KeyFile = "" }, "key_file"},
+	} {
+		o := ok
+		c.change(&o)
+		err := h.connects(s.ClientURL(), func(p *Options) { p.TLS = &o })
+		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	l := h.uplink(s.ClientURL(), settings{sink: func(o *Options) { o.TLS = &ok }})
+	until(t, 10*time.Second, "drained", l.drained)
+	if st := l.Status(); st.State != uplink.Stream || st.Counters.Acked != 500 {
+		t.Errorf("status %+v", st)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	subjects, err := NewSubjects("edge.{hub}.{topic}", "h")
+	must(t, err)
+	good := Options{URL: "nats://a:1, tls://b:2", RemoteStream: "EDGE-h", Subjects: subjects}
+	if _, err := New(good); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Options){
+		"no url":           func(o *Options) { o.URL = "" },
+		"scheme":           func(o *Options) { o.URL = "http://a:1" },
+		"one of two":       func(o *Options) { o.URL = "nats://a:1,b" },
+		"no stream":        func(o *Options) { o.RemoteStream = "" },
+		"dots":             func(o *Options) { o.RemoteStream = "a.b" },
+		"not filled in":    func(o *Options) { o.RemoteStream = "EDGE-{hub}" },
+		"no subjects":      func(o *Options) { o.Subjects = Subjects{} },
+		"two credentials":  func(o *Options) { o.User, o.CredentialsFile = "a", "b" },
+		"password in text": func(o *Options) { o.URL = "nats://u:hunter2@" },
+	} {
+		o := good
+		change(&o)
+		if _, err := New(o); err == nil || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got := RemoteName("EDGE-{hub}", "site 1.a/b"); got != "EDGE-site%201%2Ea%2Fb" {
+		t.Errorf("RemoteName = %q", got)
+	}
+}
