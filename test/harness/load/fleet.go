@@ -40,6 +40,7 @@ type Fleet struct {
 	refused    atomic.Int64 // acknowledged with an error code
 	connects   atomic.Int64
 	lost       atomic.Int64 // connections that broke
+	lastLost   atomic.Value // string: why the last of them broke
 	noSession  atomic.Int64 // reconnects to which the hub had no session
 	badConnack atomic.Int64
 	protocol   atomic.Int64 // acknowledgements that nothing asked for
@@ -102,19 +103,21 @@ func (f *Fleet) Wait(timeout time.Duration) error {
 // Counters are a fleet's numbers so far.
 type Counters struct {
 	Published, Acked, Refused, Connects, Lost, NoSession, BadConnack, Protocol int64
+	LastLost                                                                   string // why the last connection broke
 }
 
 // Counters returns the numbers so far.
 func (f *Fleet) Counters() Counters {
-	return Counters{Published: f.published.Load(), Acked: f.acked.Load(), Refused: f.refused.Load(),
+	last, _ := f.lastLost.Load().(string)
+	return Counters{LastLost: last, Published: f.published.Load(), Acked: f.acked.Load(), Refused: f.refused.Load(),
 		Connects: f.connects.Load(), Lost: f.lost.Load(), NoSession: f.noSession.Load(),
 		BadConnack: f.badConnack.Load(), Protocol: f.protocol.Load()}
 }
 
 // String is one line.
 func (c Counters) String() string {
-	return fmt.Sprintf("published %d, acknowledged %d, refused %d; connects %d, connections lost %d, sessions not found %d, connects refused %d, wrong acknowledgements %d",
-		c.Published, c.Acked, c.Refused, c.Connects, c.Lost, c.NoSession, c.BadConnack, c.Protocol)
+	return fmt.Sprintf("published %d, acknowledged %d, refused %d; connects %d, connections lost %d (%s), sessions not found %d, connects refused %d, wrong acknowledgements %d",
+		c.Published, c.Acked, c.Refused, c.Connects, c.Lost, c.LastLost, c.NoSession, c.BadConnack, c.Protocol)
 }
 
 // appendPayload writes "name-publisher-number-xxxx" of at least size bytes.

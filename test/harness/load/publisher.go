@@ -108,6 +108,7 @@ func (p *publisher) connection(first bool) error {
 		_ = c.Disconnect() // all is acknowledged; nothing can be lost
 	} else {
 		p.f.lost.Add(1)
+		p.f.lastLost.Store(fmt.Sprintf("%s%d: %v", p.f.o.Name, p.index, err))
 	}
 	c.Abort()
 	readers.Wait()
