@@ -13,7 +13,7 @@ var OS FS = osFS{}
 type osFS struct{}
 
 func (osFS) OpenFile(name string, flag int) (File, error) {
-	f, err := os.OpenFile(name, flag, 0o600) // #nosec G304 -- the caller owns the data directory
+	f, err := os.OpenFile(name, flag, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (o osFS) MkdirAll(dir string) error {
 }
 
 func (osFS) SyncDir(dir string) error {
-	d, err := os.Open(dir) // #nosec G304 -- the caller owns the data directory
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ type batchHeader struct {
 // batch is only ever valid in the file it was written to.
 func segmentSalt(salt uint32, base int64, gen uint32) uint32 {
 	var b [12]byte
-	binary.BigEndian.PutUint64(b[:], uint64(base)) // #nosec G115 -- bit pattern
+	binary.BigEndian.PutUint64(b[:], uint64(base))
 	binary.BigEndian.PutUint32(b[8:], gen)
 	return crc32.Update(salt, castagnoli, b[:])
 }
@@ -88,7 +88,7 @@ func segmentSalt(salt uint32, base int64, gen uint32) uint32 {
 // a batch inside somebody's payload (which cannot sit where the original does) is never taken for a batch: below 4 GiB
 // no two positions give the same start value, whatever the salt.
 func headerCRC(salt uint32, pos int64, b []byte) uint32 {
-	start := salt ^ uint32(pos)*0x9e3779b1 ^ uint32(pos>>32)*0x85ebca77 // #nosec G115 -- both halves are taken
+	start := salt ^ uint32(pos)*0x9e3779b1 ^ uint32(pos>>32)*0x85ebca77
 	return crc32.Update(start, castagnoli, b[:posHeaderCRC])
 }
 
@@ -111,17 +111,17 @@ func parseHeader(b []byte) (batchHeader, error) {
 	}
 	length := int64(binary.BigEndian.Uint32(b[posLength:]))
 	h := batchHeader{
-		base:   int64(binary.BigEndian.Uint64(b)),               // #nosec G115 -- bit pattern
-		baseMs: int64(binary.BigEndian.Uint64(b[posBaseTime:])), // #nosec G115 -- bit pattern
-		maxMs:  int64(binary.BigEndian.Uint64(b[posMaxTime:])),  // #nosec G115 -- bit pattern
-		count:  int32(binary.BigEndian.Uint32(b[posCount:])),    // #nosec G115 -- checked below
+		base:   int64(binary.BigEndian.Uint64(b)),
+		baseMs: int64(binary.BigEndian.Uint64(b[posBaseTime:])),
+		maxMs:  int64(binary.BigEndian.Uint64(b[posMaxTime:])),
+		count:  int32(binary.BigEndian.Uint32(b[posCount:])),
 		attrs:  binary.BigEndian.Uint16(b[posAttrs:]),
 	}
 	if length < headerSize-lengthFrom || length > batchSizeMax-lengthFrom {
 		return batchHeader{}, ErrMalformed
 	}
 	h.size = int(length) + lengthFrom
-	delta := int64(int32(binary.BigEndian.Uint32(b[posLastDelta:]))) // #nosec G115 -- checked below
+	delta := int64(int32(binary.BigEndian.Uint32(b[posLastDelta:])))
 	// Sums below may not overflow, and a batch has at least one record and at most one per offset.
 	if h.base < 0 || h.base > math.MaxInt64-math.MaxInt32 {
 		return batchHeader{}, ErrMalformed
@@ -152,17 +152,17 @@ func checkBatch(b []byte, salt uint32, pos int64) (batchHeader, error) {
 // finishHeader fills in everything but the header CRC, which depends on where the batch will be written.
 func finishHeader(b []byte, base int64, count int32, baseMs, maxMs int64) {
 	be := binary.BigEndian
-	be.PutUint64(b, uint64(base))                          // #nosec G115 -- bit pattern
-	be.PutUint32(b[posLength:], uint32(len(b)-lengthFrom)) // #nosec G115 -- bounded by batchSizeMax
+	be.PutUint64(b, uint64(base))
+	be.PutUint32(b[posLength:], uint32(len(b)-lengthFrom))
 	b[posMagic] = magicV2
 	be.PutUint16(b[posAttrs:], 0)
-	be.PutUint32(b[posLastDelta:], uint32(count-1)) // #nosec G115 -- count is at least 1
-	be.PutUint64(b[posBaseTime:], uint64(baseMs))   // #nosec G115 -- bit pattern
-	be.PutUint64(b[posMaxTime:], uint64(maxMs))     // #nosec G115 -- bit pattern
-	be.PutUint64(b[posProducer:], math.MaxUint64)   // −1: no producer id
+	be.PutUint32(b[posLastDelta:], uint32(count-1))
+	be.PutUint64(b[posBaseTime:], uint64(baseMs))
+	be.PutUint64(b[posMaxTime:], uint64(maxMs))
+	be.PutUint64(b[posProducer:], math.MaxUint64) // −1: no producer id
 	be.PutUint16(b[posEpoch:], math.MaxUint16)
 	be.PutUint32(b[posSequence:], math.MaxUint32)
-	be.PutUint32(b[posCount:], uint32(count)) // #nosec G115 -- count is at least 1
+	be.PutUint32(b[posCount:], uint32(count))
 	be.PutUint32(b[posCRC:], crc32.Checksum(b[posAttrs:], castagnoli))
 }
 

@@ -93,23 +93,23 @@ func (b *Builder) Append(ms int64, key, value []byte, h Headers) Loc {
 	i := len(b.buf)
 	b.grow(total)
 	buf := b.buf
-	loc := Loc{Offset: b.next, TimeMs: b.last, HeaderCount: int32(h.Count)} // #nosec G115 -- fewer headers than RecordBytesMax
+	loc := Loc{Offset: b.next, TimeMs: b.last, HeaderCount: int32(h.Count)}
 	i = putVarint(buf, i, int64(body))
 	buf[i] = 0 // record attributes: none are defined
 	i = putVarint(buf, i+1, delta)
 	i = putVarint(buf, i, index)
 	i = putVarint(buf, i, keyLen)
-	loc.Key = int32(i) // #nosec G115 -- below builderMax, here and below
+	loc.Key = int32(i)
 	i += copy(buf[i:], key)
-	loc.KeyEnd = int32(i) // #nosec G115
+	loc.KeyEnd = int32(i)
 	i = putVarint(buf, i, valueLen)
-	loc.Value = int32(i) // #nosec G115
+	loc.Value = int32(i)
 	i += copy(buf[i:], value)
-	loc.ValueEnd = int32(i) // #nosec G115
+	loc.ValueEnd = int32(i)
 	i = putVarint(buf, i, int64(h.Count))
-	loc.Headers = int32(i) // #nosec G115
+	loc.Headers = int32(i)
 	i += copy(buf[i:], h.Raw)
-	loc.HeadersEnd = int32(i) // #nosec G115
+	loc.HeadersEnd = int32(i)
 
 	batch.count++
 	batch.maxMs = b.last
@@ -130,7 +130,7 @@ func (b *Builder) place(fixed int) (*openBatch, int) {
 	}
 	pos := len(b.buf)
 	b.grow(headerSize)
-	b.batches = append(b.batches, openBatch{pos: int32(pos), base: b.next, baseMs: b.last, maxMs: b.last}) // #nosec G115 -- below builderMax
+	b.batches = append(b.batches, openBatch{pos: int32(pos), base: b.next, baseMs: b.last, maxMs: b.last})
 	return &b.batches[len(b.batches)-1], fixed + 2
 }
 

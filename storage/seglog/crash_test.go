@@ -22,7 +22,7 @@ func TestCrash(t *testing.T) {
 	seeds, first := envInt("SEGLOG_CRASH_SEEDS", 12), envInt("SEGLOG_CRASH_SEED", 1)
 	var total crashCounts
 	for seed := first; seed < first+seeds; seed++ {
-		c := &crasher{t: t, seed: uint64(seed), r: rand.New(rand.NewPCG(uint64(seed), 7)), disk: vfstest.NewMem()} // #nosec G115 -- small
+		c := &crasher{t: t, seed: uint64(seed), r: rand.New(rand.NewPCG(uint64(seed), 7)), disk: vfstest.NewMem()}
 		c.run()
 		total.add(c.n)
 		if t.Failed() {
@@ -75,7 +75,7 @@ type crasher struct {
 
 func (c *crasher) run() {
 	faults := vfstest.New(c.disk)
-	c.o = Options{FS: faults, Dir: "hub/0-0", Name: "crash/0-0", Salt: uint32(c.seed), SegmentBytes: 6000, IndexBytes: 500, Index: &memIndex{}, QuarantineDir: "hub/quarantine"} // #nosec G115 -- small
+	c.o = Options{FS: faults, Dir: "hub/0-0", Name: "crash/0-0", Salt: uint32(c.seed), SegmentBytes: 6000, IndexBytes: 500, Index: &memIndex{}, QuarantineDir: "hub/quarantine"}
 	var err error
 	if c.l, _, err = Open(c.o); err != nil {
 		c.t.Fatal(err)

@@ -89,7 +89,7 @@ func parseSegmentName(name string) (base int64, gen uint32, ok bool) {
 		if err != nil {
 			return 0, 0, false
 		}
-		gen = uint32(g) // #nosec G115 -- parsed as 31 bits
+		gen = uint32(g)
 	}
 	return base, gen, segmentName(base, gen) == name
 }

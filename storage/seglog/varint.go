@@ -9,13 +9,13 @@ import (
 
 // varintLen returns the number of bytes of x as a zigzag varint.
 func varintLen(x int64) int {
-	u := uint64(x<<1) ^ uint64(x>>63) // #nosec G115 -- zigzag is a change of representation
+	u := uint64(x<<1) ^ uint64(x>>63)
 	return (9*bits.Len64(u) + 64) / 64
 }
 
 // putVarint writes x at b[i:] and returns the position after it. The caller made room.
 func putVarint(b []byte, i int, x int64) int {
-	u := uint64(x<<1) ^ uint64(x>>63) // #nosec G115 -- zigzag is a change of representation
+	u := uint64(x<<1) ^ uint64(x>>63)
 	for u >= 0x80 {
 		b[i] = byte(u) | 0x80
 		u >>= 7
@@ -38,7 +38,7 @@ func getVarint(b []byte, i int) (int64, int) {
 	if n <= 0 {
 		return 0, -1
 	}
-	return int64(u>>1) ^ -int64(u&1), i + n // #nosec G115 -- zigzag is a change of representation
+	return int64(u>>1) ^ -int64(u&1), i + n
 }
 
 // getLen reads a varint that is a length within b: -1 (absent) to the bytes that are left.
