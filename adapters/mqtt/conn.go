@@ -269,4 +269,9 @@ func (c *Conn) Room(n int) bool {
 }
 
 // trim gives back what an idle connection does not need.
-func (c *Conn) trim() { c.acks.trim() }
+func (c *Conn) trim() {
+	c.acks.trim()
+	if c.client != nil {
+		c.client.Flights.Trim()
+	}
+}

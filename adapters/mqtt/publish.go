@@ -133,6 +133,8 @@ func (c *Conn) Ack(seq uint32, code byte) {
 			kind = packet.TypePubrec
 			if e.code >= 0x80 {
 				c.l.b.Forget(c.client, e.id)
+			} else {
+				c.l.b.Taken(c.client, e.id)
 			}
 		} else {
 			c.unacked--

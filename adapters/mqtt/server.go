@@ -70,6 +70,7 @@ type loop struct {
 	b      *broker.Loop
 	wheel  wheel
 	bufs   [][]byte // spare out buffers
+	spare  int      // their capacity
 	queued int      // bytes in the out buffers of the loop's connections
 	behind []*Conn  // connections whose socket does not take everything
 	last   time.Time
@@ -286,15 +287,16 @@ func (l *loop) judge(c *Conn, now int64) int64 {
 }
 
 const (
-	bufferMin  = 4 << 10
-	bufferKeep = 64 << 10 // larger out buffers are not kept
-	buffersMax = 256
+	bufferMin   = 4 << 10
+	bufferKeep  = 256 << 10 // larger out buffers are not kept
+	buffersKept = 4 << 20   // bytes of spare out buffers that a loop keeps
 )
 
 func (l *loop) takeBuffer() []byte {
 	if n := len(l.bufs); n > 0 {
 		b := l.bufs[n-1]
 		l.bufs = l.bufs[:n-1]
+		l.spare -= cap(b)
 		return b
 	}
 	return make([]byte, 0, bufferMin)
@@ -303,8 +305,9 @@ func (l *loop) takeBuffer() []byte {
 // giveBuffer takes a connection's out buffer back: idle connections hold none.
 func (l *loop) giveBuffer(c *Conn) {
 	l.queued -= len(c.out)
-	if b := c.out; b != nil && cap(b) <= bufferKeep && len(l.bufs) < buffersMax {
+	if b := c.out; b != nil && cap(b) <= bufferKeep && l.spare+cap(b) <= buffersKept {
 		l.bufs = append(l.bufs, b[:0])
+		l.spare += cap(b)
 	}
 	c.out = nil
 }

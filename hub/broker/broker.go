@@ -183,7 +183,7 @@ type partition struct {
 type batch struct {
 	b     seglog.Builder
 	pend  []pending
-	after []func() // called when the batch has been acknowledged
+	after []func(code byte) // called when the batch has been acknowledged or refused
 }
 
 // pending is what the commit of one record needs to know.
@@ -197,9 +197,7 @@ type pending struct {
 	timeMs int64
 	seq    uint32
 	retain bool
-	quiet  bool   // a copy of a record that was handed out before: not fanned out again
-	id     uint16 // packet id of a QoS 2 publish of a persistent session
-	q2     uint64 // its number, 0: none
+	quiet  bool // a copy of a record that was handed out before: not fanned out again
 }
 
 // New returns a broker on the given streams. Recover must be called before it serves.

@@ -100,7 +100,11 @@ type catchup struct {
 	mu      sync.Mutex
 	inUse   int64
 	waiting []waiter
+	spare   []*chunk
 }
+
+// sparesMax chunks are kept for the next jobs.
+const sparesMax = 8
 
 type waiter struct {
 	loop   *Loop
@@ -160,9 +164,32 @@ func (k *catchup) account(ch *chunk) {
 }
 
 func (k *catchup) free(ch *chunk) {
-	if ch != nil {
-		k.give(ch.size)
+	if ch == nil {
+		return
 	}
+	size := ch.size
+	if cap(ch.buf) <= 2*chunkBytes {
+		clear(ch.items) // grants point to sessions' subscriptions
+		*ch = chunk{buf: ch.buf[:0], items: ch.items[:0], next: ch.next[:0]}
+		k.mu.Lock()
+		if len(k.spare) < sparesMax {
+			k.spare = append(k.spare, ch)
+		}
+		k.mu.Unlock()
+	}
+	k.give(size)
+}
+
+// newChunk returns an empty chunk, one that was used before if there is one.
+func (k *catchup) newChunk() *chunk {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n := len(k.spare); n > 0 {
+		ch := k.spare[n-1]
+		k.spare = k.spare[:n-1]
+		return ch
+	}
+	return &chunk{}
 }
 
 func (k *catchup) give(n int64) {
@@ -252,6 +279,7 @@ func (l *Loop) goLive(c *Client) {
 		cur := &c.Cursors[i]
 		if cur.Behind && len(c.retq) == 0 && len(c.resend) == 0 && cur.Next >= l.handled[cur.Part] && cur.Next >= cur.Floor {
 			cur.Behind = false
+			c.reached(cur.Part, cur.Next)
 		}
 	}
 }
@@ -394,9 +422,7 @@ func (l *Loop) resendFlight(c *Client, ch *chunk, it *chunkItem) bool {
 	case it.kind == itemRelease || f.State == session.Released:
 		c.conn.SendRelease(it.id)
 	case it.kind == itemGone:
-		if f.QoS == 2 && c.Persistent() {
-			l.noteDone(c, f)
-		}
+		l.forgetFlight(c, f)
 		c.Flights.Remove(it.id)
 		l.b.Stats.DroppedTrimmed.Add(1)
 	default:
@@ -432,7 +458,7 @@ type match struct {
 }
 
 func (r *reader) read(j *job) *chunk {
-	ch := &chunk{}
+	ch := r.b.catchup.newChunk()
 	r.end, r.at = 0, 0
 	switch {
 	case len(j.resend) > 0:

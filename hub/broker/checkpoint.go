@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"encoding/binary"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"edgehub/hub/session"
 )
 
 // Positions that survive a kill, without a write per message.
@@ -16,26 +18,19 @@ import (
 // and QoS 1 messages below the vector that it has not acknowledged. At each tick a loop stores the records of sessions
 // that had something to do since the last one; then the vector of the tick before is stored. It comes last, and the
 // metadata keep their order, so a kill between the writes leaves positions that are too low, never too high: messages
-// of QoS 1 may come twice, none is left out. Those of QoS 2 have a record each until the vector has passed them.
+// of QoS 1 may come twice, none is left out.
+//
+// A QoS 2 message must not come twice. It has a record while it is in flight, and in the round that sends it the
+// session's position record names the position behind it, until the vector has passed that.
 
 const tickEvery = 100 * time.Millisecond
 
 // checkpointTicks is how many ticks make a checkpoint.
 const checkpointTicks = 10
 
-// vector is the hub-wide position, owned by the tick.
+// vector is the hub-wide position, as last stored.
 type vector struct {
-	stored []int64
-
-	mu      sync.Mutex
-	inbound [3][][]byte // released QoS 2 packet ids, whose records can go after the third checkpoint
-}
-
-// collect has the record of a released packet id deleted once it is certain that no recovery needs it.
-func (v *vector) collect(key []byte) {
-	v.mu.Lock()
-	v.inbound[0] = append(v.inbound[0], key)
-	v.mu.Unlock()
+	stored atomic.Pointer[[]int64]
 }
 
 // markActive has a client's positions looked at in the next checkpoint.
@@ -82,7 +77,6 @@ func (b *Broker) checkpointAll(nowMs int64) {
 	}
 	b.storeVector(vec)
 	b.o.Meta.Put([]byte(keyTime), binary.BigEndian.AppendUint64(nil, uint64(nowMs)))
-	b.collectInbound()
 	if err := b.o.Meta.Commit(); err != nil {
 		b.log.Error("checkpoint could not be written", "err", err)
 	}
@@ -98,23 +92,13 @@ func (b *Broker) positions() []int64 {
 }
 
 func (b *Broker) storeVector(vec []int64) {
+	old := b.vector.stored.Load()
 	for i, p := range b.parts {
-		if b.vector.stored == nil || vec[i] != b.vector.stored[i] {
+		if old == nil || vec[i] != (*old)[i] {
 			b.o.Meta.Put(vectorKey(p.Name), binary.BigEndian.AppendUint64(nil, uint64(vec[i])))
 		}
 	}
-	b.vector.stored = vec
-}
-
-func (b *Broker) collectInbound() {
-	v := &b.vector
-	v.mu.Lock()
-	old := v.inbound[2]
-	v.inbound[2], v.inbound[1], v.inbound[0] = v.inbound[1], v.inbound[0], nil
-	v.mu.Unlock()
-	for _, key := range old {
-		b.o.Meta.Delete(key)
-	}
+	b.vector.stored.Store(&vec)
 }
 
 // checkpoint stores the positions of the loop's active sessions. It returns the vector of the loop's previous
@@ -167,16 +151,16 @@ func (l *Loop) settleClient(c *Client, at, previous []int64) bool {
 	if !c.Persistent() {
 		return busy
 	}
-	l.b.checkpoint(c, previous)
-	for _, k := range c.done[2] {
-		l.b.o.Meta.Delete(l.b.flightRecordKey(c.ClientID, k))
+	if v := l.b.vector.stored.Load(); v != nil {
+		c.exact = slices.DeleteFunc(c.exact, func(at session.Position) bool { return (*v)[at.Part] >= at.Offset })
 	}
-	c.done[2], c.done[1], c.done[0] = c.done[1], c.done[0], nil
-	return busy || c.Flights.Len() > 0 || len(c.Cursors) > 0 || len(c.done[1]) > 0 || len(c.done[2]) > 0
+	l.b.putPositions(c, previous)
+	return busy || c.Flights.Len() > 0 || len(c.Cursors) > 0 || len(c.exact) > 0
 }
 
-// checkpoint stores where a session is. below is the vector that covers a connected session, nil for an offline one.
-func (b *Broker) checkpoint(c *Client, below []int64) {
+// putPositions stores where a session is. below is the vector that covers a connected session; without it everything
+// in flight is named.
+func (b *Broker) putPositions(c *Client, below []int64) {
 	v := b.encodePositions(c, below)
 	switch {
 	case v != nil:
@@ -185,9 +169,6 @@ func (b *Broker) checkpoint(c *Client, below []int64) {
 	case c.positioned:
 		b.o.Meta.Delete(positionKey(c.ClientID))
 		c.positioned = false
-	}
-	if below == nil { // offline: the positions are exact, what was completed lies below them
-		b.deleteDone(c)
 	}
 }
 

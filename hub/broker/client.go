@@ -25,13 +25,15 @@ type Client struct {
 	gen     uint32
 
 	// What the metadata has of this session, see state.go.
-	stored     bool               // a session record
-	positioned bool               // a position record
-	willStored bool               // a will record
-	done       [3][]flightKey     // finished QoS 2 messages whose records can go after the third tick
-	skip       map[flightKey]bool // finished or in flight at a crash: not to be delivered anew
-	releasedAt map[uint16]uint64  // during recovery: numbers of released inbound packet ids
-	crashed    bool               // during recovery: was connected when the hub ended
+	stored        bool // a session record
+	positioned    bool // a position record
+	willStored    bool // a will record
+	inboundStored bool // a record of inbound QoS 2
+	// exact holds positions in live partitions that the position record must name until the vector has passed them:
+	// QoS 2 messages below were completed and have no record any more.
+	exact   []session.Position
+	skip    map[flightKey]bool // in flight at a crash: not to be delivered anew
+	crashed bool               // during recovery: was connected when the hub ended
 
 	will *Will // fired when the connection goes without DISCONNECT; of an offline session: still delayed
 
@@ -49,6 +51,7 @@ type attachment struct {
 	loop    *Loop
 	pumping bool // in the loop's pumps
 	active  bool // in the loop's active list
+	unsaved byte // in the loop's unsaved list, and what of the session it is for
 }
 
 // Will is the message published for a client that goes without saying so.
@@ -261,6 +264,10 @@ func (l *Loop) detach(c *Client) bool {
 		}
 	}
 	l.b.removeSubs(c)
+	if c.Persistent() {
+		l.b.putInbound(c) // positions are for whoever takes the session off the loop
+	}
+	c.exact = nil
 	c.att.client = nil
 	c.att, c.conn = nil, nil
 	c.gen++
@@ -317,7 +324,7 @@ func (l *Loop) goOffline(c *Client) {
 		c.ExpiresMs = l.b.o.Clock.NowMs() + int64(c.Expiry)*1000
 	}
 	l.b.putSession(c, false)
-	l.b.checkpoint(c, nil)
+	l.b.putPositions(c, nil)
 	l.b.timers.scheduleAt(c, l.b.o.Clock.NowMs())
 	l.pass(c)
 }

@@ -1,10 +1,6 @@
 package broker
 
-import (
-	"encoding/binary"
-
-	"edgehub/hub/session"
-)
+import "edgehub/hub/session"
 
 // matchSet is who wants a topic, as of a version of the subscriptions: one row of targets per loop. Immutable.
 type matchSet struct {
@@ -65,9 +61,6 @@ func (b *Broker) committed(p *partition, bt *batch, l *Loop) {
 		if pd.retain {
 			b.retained.update(b, p, offset, pd.entry.name, pd.loc.Value == pd.loc.ValueEnd)
 		}
-		if pd.q2 != 0 && pd.from != nil {
-			b.noteInbound(pd.from.ClientID, pd.id, pd.q2, inboundPending)
-		}
 		b.fanOut(p, pd, offset, bytes, l)
 	}
 	p.posted.Store(bt.b.Next())
@@ -127,7 +120,7 @@ func (b *Broker) acknowledge(p *partition, bt *batch, l *Loop, code byte) {
 	bt.after = nil
 	p.mu.Unlock()
 	for _, fn := range after {
-		fn()
+		fn(code)
 	}
 }
 
@@ -145,18 +138,4 @@ func postAcks(pend []pending, i int, code byte) int {
 	in.items = append(in.items, mailItem{kind: mailAcks, a: at, b: len(in.acks)})
 	to.wakeLocked()
 	return i
-}
-
-const (
-	inboundPending  = 'p'
-	inboundReleased = 'r'
-)
-
-// noteInbound records what became of a QoS 2 publish of a persistent session. It is committed before the PUBREC or
-// PUBCOMP that rests on it leaves.
-func (b *Broker) noteInbound(client string, id uint16, seq uint64, state byte) {
-	var v [9]byte
-	v[0] = state
-	binary.BigEndian.PutUint64(v[1:], seq)
-	b.o.Meta.Put(inboundKey(client, id), v[:])
 }

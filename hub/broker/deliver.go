@@ -68,6 +68,9 @@ func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, sha
 	f := c.Flights.Add()
 	f.State, f.QoS, f.Part, f.Offset = session.Sent, qos, p.ID, offset
 	f.RetainAsPublished, f.SubIDs = g.RetainAsPublished, g.SubIDs
+	if qos == 2 {
+		c.reached(p.ID, offset+1)
+	}
 	l.noteFlight(c, p, f)
 	l.send(c, &Delivery{Msg: m, QoS: qos, ID: f.ID, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
 }
@@ -124,17 +127,14 @@ func (l *Loop) Completed(c *Client, id uint16) bool {
 
 func (l *Loop) endFlight(c *Client, f *session.Flight) {
 	l.markActive(c)
-	if f.QoS == 2 && c.Persistent() {
-		l.noteDone(c, f)
-	}
+	l.forgetFlight(c, f)
 	c.Flights.Remove(f.ID)
 	if c.chunk != nil || len(c.Cursors) > 0 || len(c.retq) > 0 || len(c.resend) > 0 {
 		l.wantPump(c)
 	}
 }
 
-// PublishSeen answers whether a QoS 2 packet id was taken already; Take notes a new one and returns what identifies
-// the record of a persistent session in the log.
+// Take notes a new QoS 2 publish and returns what identifies the record of a persistent session in the log.
 func (l *Loop) Take(c *Client, id uint16) uint64 {
 	seq := c.Inbound.Take(id)
 	if !c.Persistent() {
@@ -143,16 +143,21 @@ func (l *Loop) Take(c *Client, id uint16) uint64 {
 	return seq
 }
 
+// Taken notes that the record of a QoS 2 publish is committed: its PUBREC may leave after the round.
+func (l *Loop) Taken(c *Client, id uint16) {
+	c.Inbound.Commit(id)
+	l.markUnsaved(c, unsavedInbound)
+}
+
 // Forget takes back a Take whose publish was refused.
 func (l *Loop) Forget(c *Client, id uint16) { c.Inbound.Release(id) }
 
 // Release ends an inbound QoS 2 packet id (PUBREL). It is durable before the PUBCOMP leaves: a release that a kill
 // took back would make the hub swallow the next message with that id.
 func (l *Loop) Release(c *Client, id uint16) bool {
-	seq, ok := c.Inbound.Release(id)
-	if ok && c.Persistent() {
-		l.b.noteInbound(c.ClientID, id, seq, inboundReleased)
-		l.b.vector.collect(inboundKey(c.ClientID, id))
+	ok := c.Inbound.Release(id)
+	if ok {
+		l.markUnsaved(c, unsavedInbound)
 	}
 	return ok
 }

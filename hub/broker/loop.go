@@ -33,6 +33,7 @@ type Loop struct {
 	inMail   []atomic.Int64
 	dirty    []Conn
 	pumps    []*attachment // clients that have something to read from the log
+	unsaved  []*attachment // sessions whose records are written at the end of the round
 	closing  []func()      // disconnects noticed where they could not be handled
 	active   []*attachment // persistent clients whose progress is to be checkpointed at the next tick
 	clients  int
@@ -160,6 +161,7 @@ func (l *Loop) Round() {
 		l.runClosing()
 	}
 	l.pump()
+	l.save()
 	if err := l.b.o.Meta.Commit(); err != nil {
 		l.metaFailed(err)
 	}
@@ -272,15 +274,20 @@ func (l *Loop) Pump(c *Client) {
 }
 
 // CommitMeta makes the metadata durable now, for a connection that has to write before the end of the round.
-func (l *Loop) CommitMeta() bool { return l.b.o.Meta.Commit() == nil }
+func (l *Loop) CommitMeta() bool {
+	l.save()
+	return l.b.o.Meta.Commit() == nil
+}
 
 // Barrier acknowledges conn's publish number seq once everything that was appended before is committed, in whatever
-// partition.
+// partition. If any of it was refused, so is seq: the record in question may have been among that.
 func (l *Loop) Barrier(conn Conn, seq uint32) {
 	left := 1
-	done := func() { // on this loop only
+	outcome := CodeOK
+	done := func(code byte) { // on this loop only
+		outcome = max(outcome, code)
 		if left--; left == 0 {
-			conn.Ack(seq, CodeOK)
+			conn.Ack(seq, outcome)
 		}
 	}
 	for _, p := range l.b.parts {
@@ -296,9 +303,9 @@ func (l *Loop) Barrier(conn Conn, seq uint32) {
 		}
 		if last != nil {
 			left++
-			last.after = append(last.after, func() { l.Post(done) })
+			last.after = append(last.after, func(code byte) { l.Post(func() { done(code) }) })
 		}
 		p.mu.Unlock()
 	}
-	l.Post(done)
+	l.Post(func() { done(CodeOK) })
 }

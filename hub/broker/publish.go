@@ -100,7 +100,6 @@ func (b *Broker) choose(e *topicEntry, from *Client) (*partition, byte) {
 // append copies the message into the partition's open batch: the one copy between the socket and the disk.
 func (b *Broker) append(p *partition, e *topicEntry, m *message.Message, headers seglog.Headers, pd pending) byte {
 	pd.entry, pd.retain = e, m.Retain
-	pd.id, pd.q2 = m.Origin.PacketID, m.Origin.QoS2Seq
 	pd.timeMs = m.TimeMs
 
 	p.mu.Lock()

@@ -28,6 +28,7 @@ type recovery struct {
 	b       *Broker
 	vector  []int64
 	flights map[*Client][]recovered
+	known   map[*Client]*inboundKnown
 	wills   []*Client
 	badKeys [][]byte
 }
@@ -41,7 +42,7 @@ type recovered struct {
 // may not cover yet. It must run before the first loop. Records that cannot be read are skipped and counted in the
 // returned number: a session that is damaged is served as far as it is known.
 func (b *Broker) Recover() (damaged int, err error) {
-	r := &recovery{b: b, vector: make([]int64, len(b.parts)), flights: map[*Client][]recovered{}}
+	r := &recovery{b: b, vector: make([]int64, len(b.parts)), flights: map[*Client][]recovered{}, known: map[*Client]*inboundKnown{}}
 	for _, step := range []func() error{r.readVector, r.readSessions, r.readRetained, r.scanLog} {
 		if err := step(); err != nil {
 			return len(r.badKeys), fmt.Errorf("broker: recovery: %w", err)
@@ -157,23 +158,31 @@ func (r *recovery) flight(key, v []byte) bool {
 }
 
 func (r *recovery) inbound(key, v []byte) bool {
-	id, packet, ok := cutClient(key, prefixInbound)
-	c := r.client(id)
-	if !ok || c == nil || len(packet) != 2 || len(v) != 9 {
+	c := r.client(string(key[len(prefixInbound):]))
+	if c == nil {
 		return false
 	}
-	seq, pid := binary.BigEndian.Uint64(v[1:]), binary.BigEndian.Uint16(packet)
-	if v[0] == inboundReleased {
-		c.Inbound.SkipTo(seq)
-		if c.releasedAt == nil {
-			c.releasedAt = map[uint16]uint64{}
+	d := &decoder{v: v}
+	known := &inboundKnown{last: d.uvarint(), maybe: map[uint64]bool{}}
+	c.Inbound.SkipTo(known.last)
+	for range d.count() {
+		id, seq := uint16(d.uvarint()), d.uvarint()
+		if d.byte() == 1 && !d.bad {
+			c.Inbound.Restore(id, seq)
+		} else {
+			known.maybe[seq] = true
 		}
-		c.releasedAt[pid] = seq
-		r.b.vector.collect(slices.Clone(key))
-		return true
 	}
-	c.Inbound.Restore(pid, seq)
-	return true
+	c.inboundStored = true
+	r.known[c] = known
+	return d.err() == nil
+}
+
+// inboundKnown is what the metadata say of a client's QoS 2 publishes: all numbers up to last are settled, except
+// those of which it was not known whether the log has them.
+type inboundKnown struct {
+	last  uint64
+	maybe map[uint64]bool
 }
 
 // will: those of sessions that were connected are fired, delayed ones wait on, counted from now.
@@ -252,9 +261,8 @@ func (r *recovery) apply(p *partition, rec *seglog.Record) {
 		return
 	}
 	c.Inbound.SkipTo(from.QoS2Seq)
-	if from.QoS2Seq > c.releasedAt[from.PacketID] {
+	if k := r.known[c]; k == nil || from.QoS2Seq > k.last || k.maybe[from.QoS2Seq] {
 		c.Inbound.Restore(from.PacketID, from.QoS2Seq)
-		r.b.noteInbound(c.ClientID, from.PacketID, from.QoS2Seq, inboundPending)
 	}
 }
 
@@ -281,7 +289,6 @@ func (r *recovery) finish() {
 }
 
 func (r *recovery) finishClient(c *Client, now int64) {
-	c.releasedAt = nil
 	fl := r.flights[c]
 	slices.SortFunc(fl, func(a, b recovered) int { return cmp.Compare(a.f.Seq, b.f.Seq) })
 	for _, x := range fl {
@@ -289,10 +296,6 @@ func (r *recovery) finishClient(c *Client, now int64) {
 			c.skip = map[flightKey]bool{}
 		}
 		c.skip[x.key] = true
-		if x.f.State == stateDone {
-			c.done[0] = append(c.done[0], x.key)
-			continue
-		}
 		if e := c.Flights.Restore(x.f.ID); e != nil {
 			seq := e.Seq
 			*e = x.f
@@ -313,8 +316,6 @@ func (r *recovery) finishClient(c *Client, now int64) {
 		c.Cursors[i].Next = min(c.Cursors[i].Next, r.b.parts[c.Cursors[i].Part].Log.Next())
 	}
 	r.b.putSession(c, false)
-	done := c.done // kept: the position record is no more exact than before
-	c.done = [3][]flightKey{}
-	r.b.checkpoint(c, nil)
-	c.done = done
+	r.b.putInbound(c)
+	r.b.putPositions(c, nil)
 }

@@ -15,8 +15,8 @@ import (
 //	s/CLIENT            the session: whether it was connected, expiry, last number of an inbound QoS 2 publish
 //	b/CLIENT NUL FILTER a subscription
 //	c/CLIENT            positions in partitions where it is not simply live, and QoS 1 messages in flight
-//	f/CLIENT NUL PART NUL OFFSET  a QoS 2 message to the client: in flight, released, or done
-//	q/CLIENT NUL ID     a QoS 2 message from the client: taken or released
+//	f/CLIENT NUL PART NUL OFFSET  a QoS 2 message in flight to the client
+//	q/CLIENT            QoS 2 messages from the client that it has not released
 //	w/CLIENT            the will of a connection, or a delayed one of an offline session
 //	r/TOPIC             where the retained message of a topic is
 //	v/PART              position that every connected session has reached (see checkpoint.go)
@@ -43,9 +43,7 @@ func subKey(id, filter string) []byte {
 	return append(append(append([]byte(prefixSub), id...), 0), filter...)
 }
 
-func inboundKey(id string, packet uint16) []byte {
-	return binary.BigEndian.AppendUint16(append(append([]byte(prefixInbound), id...), 0), packet)
-}
+func inboundKey(id string) []byte { return append([]byte(prefixInbound), id...) }
 
 // flightKey is a record of the log.
 type flightKey struct {
@@ -203,24 +201,88 @@ func decodeFlight(d *decoder) session.Flight {
 	return f
 }
 
-// stateDone marks the record of a QoS 2 message that was completed, until the positions have passed it for good.
-const stateDone session.State = 255
+// What of a session is written at the end of a round.
+const (
+	unsavedInbound byte = 1 << iota
+	unsavedPositions
+)
+
+// markUnsaved has records of a persistent session written before anything of this round leaves: many messages of a
+// round, one record.
+func (l *Loop) markUnsaved(c *Client, what byte) {
+	if !c.Persistent() {
+		return
+	}
+	a := c.att
+	if a.unsaved == 0 {
+		l.unsaved = append(l.unsaved, a)
+	}
+	a.unsaved |= what
+}
+
+// save writes the marked records.
+func (l *Loop) save() {
+	for i, a := range l.unsaved {
+		if c := a.client; c != nil {
+			if a.unsaved&unsavedInbound != 0 {
+				l.b.putInbound(c)
+			}
+			if a.unsaved&unsavedPositions != 0 {
+				l.b.putPositions(c, nil)
+			}
+		}
+		a.unsaved = 0
+		l.unsaved[i] = nil
+	}
+	l.unsaved = l.unsaved[:0]
+}
 
 // noteFlight records a QoS 2 message to a persistent session before the packet that rests on it leaves: a packet id
-// that a kill made the hub forget would have the client take the message twice.
+// that a kill made the hub forget would have the client take the message twice. With it goes the position behind the
+// message, so that once it is completed its record can simply be deleted.
 func (l *Loop) noteFlight(c *Client, p *partition, f *session.Flight) {
 	if f.QoS == 2 && c.Persistent() {
 		l.b.o.Meta.Put(l.b.flightRecordKey(c.ClientID, flightKey{p.ID, f.Offset}), appendFlight(nil, f))
+		l.markUnsaved(c, unsavedPositions)
 	}
 }
 
-// noteDone records that a QoS 2 message was completed: after a crash it is not delivered again although the positions
-// known then may lie below it.
-func (l *Loop) noteDone(c *Client, f *session.Flight) {
-	k := flightKey{f.Part, f.Offset}
-	done := session.Flight{ID: f.ID, State: stateDone, QoS: 2}
-	l.b.o.Meta.Put(l.b.flightRecordKey(c.ClientID, k), appendFlight(nil, &done))
-	c.done[0] = append(c.done[0], k)
+// forgetFlight deletes the record of a QoS 2 message that is done.
+func (l *Loop) forgetFlight(c *Client, f *session.Flight) {
+	if f.QoS == 2 && c.Persistent() {
+		l.b.o.Meta.Delete(l.b.flightRecordKey(c.ClientID, flightKey{f.Part, f.Offset}))
+	}
+}
+
+// reached notes a position in a live partition.
+func (c *Client) reached(part uint32, next int64) {
+	if !c.Persistent() {
+		return
+	}
+	for i := range c.exact {
+		if c.exact[i].Part == part {
+			c.exact[i].Offset = max(c.exact[i].Offset, next)
+			return
+		}
+	}
+	c.exact = append(c.exact, session.Position{Part: part, Offset: next})
+}
+
+// putInbound stores what the client has published at QoS 2 and not released. Numbers up to the first field that are
+// not listed are released, or were refused; a number that is listed as uncommitted counts only if the log has it.
+func (b *Broker) putInbound(c *Client) {
+	if c.Inbound.Len() == 0 && c.Inbound.Last() == 0 {
+		return
+	}
+	v := binary.AppendUvarint(nil, c.Inbound.Last())
+	v = binary.AppendUvarint(v, uint64(c.Inbound.Len()))
+	for id, e := range c.Inbound.All() {
+		v = binary.AppendUvarint(v, uint64(id))
+		v = binary.AppendUvarint(v, e.Seq)
+		v = append(v, flags(e.Committed))
+	}
+	b.o.Meta.Put(inboundKey(c.ClientID), v)
+	c.inboundStored = true
 }
 
 // wipe forgets the state of a session: in memory, and in the metadata if there is any.
@@ -235,50 +297,48 @@ func (b *Broker) wipe(c *Client) {
 				b.o.Meta.Delete(b.flightRecordKey(c.ClientID, flightKey{f.Part, f.Offset}))
 			}
 		}
-		for id := range c.Inbound.All() {
-			b.o.Meta.Delete(inboundKey(c.ClientID, id))
-		}
-		b.deleteDone(c)
 		c.stored = false
+	}
+	if c.inboundStored {
+		b.o.Meta.Delete(inboundKey(c.ClientID))
+		c.inboundStored = false
 	}
 	if c.positioned {
 		b.o.Meta.Delete(positionKey(c.ClientID))
 		c.positioned = false
 	}
 	c.Session = session.Session{ClientID: c.ClientID}
-	c.skip = nil
+	c.skip, c.exact = nil, nil
 	if c.will == nil && c.willStored {
 		b.putWill(c)
 	}
 }
 
-func (b *Broker) deleteDone(c *Client) {
-	for i := range c.done {
-		for _, k := range c.done[i] {
-			b.o.Meta.Delete(b.flightRecordKey(c.ClientID, k))
-		}
-		c.done[i] = nil
-	}
-}
-
-// encodePositions is the value of a position record: cursors that are behind, then QoS 1 messages in flight. While
-// connected (below not nil), messages at or above below[part] are left out: the vector does not cover them anyway.
+// encodePositions is the value of a position record: positions, then QoS 1 messages in flight. A partition without a
+// position is one where the session is live and the vector says enough. With below, the vector about to be stored,
+// messages at or above it are left out: the session will be given them again anyway.
 func (b *Broker) encodePositions(c *Client, below []int64) []byte {
 	var cursors, flights []byte
 	nc, nf := 0, 0
+	position := func(part uint32, next int64) {
+		cursors = appendString(cursors, b.parts[part].Name)
+		cursors = binary.AppendUvarint(cursors, uint64(next))
+		nc++
+	}
 	for i := range c.Cursors {
-		cur := &c.Cursors[i]
-		if cur.Behind {
-			cursors = appendString(cursors, b.parts[cur.Part].Name)
-			cursors = binary.AppendUvarint(cursors, uint64(cur.Next))
-			nc++
+		if cur := &c.Cursors[i]; cur.Behind {
+			position(cur.Part, cur.Next)
+		}
+	}
+	for _, at := range c.exact {
+		if cur := c.Cursor(at.Part); cur == nil || !cur.Behind {
+			position(at.Part, at.Offset)
 		}
 	}
 	if c.Flights.Len() > 0 {
 		for _, id := range c.Flights.Ordered() {
 			f := c.Flights.Get(id)
-			cur := c.Cursor(f.Part)
-			if f.QoS == 2 || below != nil && f.Offset >= below[f.Part] && (cur == nil || !cur.Behind) {
+			if f.QoS == 2 || below != nil && f.Offset >= below[f.Part] && !c.positionedIn(f.Part) {
 				continue
 			}
 			flights = appendString(flights, b.parts[f.Part].Name)
@@ -327,4 +387,17 @@ func (b *Broker) parseFlightKey(rest []byte) (flightKey, bool) {
 		return flightKey{}, false
 	}
 	return flightKey{p.ID, int64(binary.BigEndian.Uint64([]byte(off)))}, true
+}
+
+// positionedIn reports whether the position record names the partition.
+func (c *Client) positionedIn(part uint32) bool {
+	if cur := c.Cursor(part); cur != nil && cur.Behind {
+		return true
+	}
+	for _, at := range c.exact {
+		if at.Part == part {
+			return true
+		}
+	}
+	return false
 }

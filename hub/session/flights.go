@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"slices"
 )
 
@@ -114,13 +113,11 @@ func (f *Flights) Remove(id uint16) bool {
 		return false
 	}
 	*e = Flight{}
-	if f.n--; f.n == 0 && len(f.ring) > 64 {
-		f.ring = nil
-	}
+	f.n--
 	return true
 }
 
-// Trim gives the ring back when nothing is in flight.
+// Trim gives the memory of an empty ring back; for clients that have become idle.
 func (f *Flights) Trim() {
 	if f.n == 0 {
 		f.ring = nil
@@ -146,9 +143,12 @@ func (f *Flights) Ordered() []uint16 {
 // Inbound is what a client has published at QoS 2 and not yet released: its packet ids, each with the number that
 // identifies the record in the log. The zero value is empty.
 type Inbound struct {
-	pending map[uint16]uint64
+	pending map[uint16]uint64 // number, and the mark committed
 	seq     uint64
 }
+
+// committed marks a number whose record is known to be in the log.
+const committed = 1 << 63
 
 // Pending reports whether a PUBLISH with that packet id was taken and not yet released: a repetition is then
 // acknowledged and not taken again [MQTT-4.3.3-10].
@@ -170,35 +170,53 @@ func (in *Inbound) Take(id uint16) uint64 {
 	return in.seq
 }
 
-// Restore notes a PUBLISH with a number known from the log or the metadata; a lower number than the one known for the
-// id is older news and ignored.
+// Commit notes that the record of a packet id is in the log.
+func (in *Inbound) Commit(id uint16) {
+	if seq, ok := in.pending[id]; ok {
+		in.pending[id] = seq | committed
+	}
+}
+
+// Restore notes a PUBLISH that is known to be in the log; a lower number than the one known for the id is older news
+// and ignored.
 func (in *Inbound) Restore(id uint16, seq uint64) {
 	in.seq = max(in.seq, seq)
 	if in.pending == nil {
 		in.pending = map[uint16]uint64{}
 	}
-	if in.pending[id] < seq {
-		in.pending[id] = seq
+	if in.pending[id]&^committed < seq {
+		in.pending[id] = seq | committed
 	}
 }
 
 // SkipTo makes sure that numbers up to seq are not given again.
 func (in *Inbound) SkipTo(seq uint64) { in.seq = max(in.seq, seq) }
 
-// Release ends a packet id and returns the number it had.
-func (in *Inbound) Release(id uint16) (seq uint64, ok bool) {
-	seq, ok = in.pending[id]
-	if ok {
-		delete(in.pending, id)
-		if len(in.pending) == 0 {
-			in.pending = nil
-		}
+// Release ends a packet id.
+func (in *Inbound) Release(id uint16) bool {
+	if _, ok := in.pending[id]; !ok {
+		return false
 	}
-	return seq, ok
+	delete(in.pending, id)
+	return true
 }
 
 // Last is the highest number given so far.
 func (in *Inbound) Last() uint64 { return in.seq }
 
-// All yields the unreleased packet ids.
-func (in *Inbound) All() iter.Seq[uint16] { return maps.Keys(in.pending) }
+// All yields the unreleased packet ids with their numbers, and whether their records are known to be in the log.
+func (in *Inbound) All() iter.Seq2[uint16, InboundEntry] {
+	return func(yield func(uint16, InboundEntry) bool) {
+		for id, v := range in.pending {
+			if !yield(id, InboundEntry{v &^ committed, v&committed != 0}) {
+				return
+			}
+		}
+	}
+}
+
+// InboundEntry is one unreleased PUBLISH.
+type InboundEntry struct {
+	Seq       uint64
+	Committed bool
+}
