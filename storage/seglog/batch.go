@@ -75,6 +75,9 @@ type batchHeader struct {
 	attrs  uint16
 }
 
+// logSalt derives the salt of a log, so that the segments of two partitions cannot be mistaken for each other.
+func logSalt(salt uint32, name string) uint32 { return crc32.Update(salt, castagnoli, []byte(name)) }
+
 // segmentSalt derives the salt of a segment's header CRCs. It differs between hubs, segments and generations, so a
 // batch is only ever valid in the file it was written to.
 func segmentSalt(salt uint32, base int64, gen uint32) uint32 {

@@ -44,7 +44,7 @@ const (
 type Options struct {
 	FS            vfs.FS
 	Dir           string
-	Name          string     // names the log in errors and in the index store: "telemetry/0-0"
+	Name          string     // "telemetry/0-0": in errors, in the index store, and in every header CRC: it cannot change
 	Salt          uint32     // of the data directory: tells this hub's batches from all others
 	SegmentBytes  int64      // roll when the active segment would grow beyond it; 0 means SegmentBytesDefault
 	IndexBytes    int        // distance of index entries; 0 means IndexBytesDefault

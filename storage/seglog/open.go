@@ -55,6 +55,7 @@ func Open(o Options) (*Log, Recovery, error) {
 	if o.QuarantineDir == "" {
 		o.QuarantineDir = filepath.Join(o.Dir, "quarantine")
 	}
+	o.Salt = logSalt(o.Salt, o.Name)
 	l := &Log{o: o}
 	l.view.Store(&view{})
 	r := opening{l: l}

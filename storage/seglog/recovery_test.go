@@ -262,6 +262,15 @@ func TestForeignSegments(t *testing.T) {
 		}
 	})
 	o, _ = damagedLog(t)
+	t.Run("other partition", func(t *testing.T) {
+		other := o
+		other.Name = "test/1-0"
+		l, rec := mustOpen(t, other)
+		if len(rec.Quarantined) != 3 || l.First() != 100 {
+			t.Fatalf("%+v, first %d", rec, l.First())
+		}
+	})
+	o, _ = damagedLog(t)
 	t.Run("renamed", func(t *testing.T) {
 		if err := os.Rename(filepath.Join(o.Dir, last), filepath.Join(o.Dir, segmentName(200, 0))); err != nil {
 			t.Fatal(err)
