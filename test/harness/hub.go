@@ -203,6 +203,21 @@ func (h *Hub) Output(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
+// Fault returns what the hub printed from the first panic, runtime error or
+// data race on, "" when there was none.
+func (h *Hub) Fault() string {
+	b, err := os.ReadFile(h.OutputPath())
+	if err != nil {
+		return "" // it was never started
+	}
+	for _, mark := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
+		if i := bytes.Index(b, []byte(mark)); i >= 0 {
+			return string(b[i:min(len(b), i+4000)])
+		}
+	}
+	return ""
+}
+
 // CtlError is a hubctl run that did not exit with 0.
 type CtlError struct {
 	Args   []string

@@ -54,6 +54,9 @@ func New(t testing.TB, change func(*harness.Config)) *harness.Hub {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if fault := h.Fault(); fault != "" {
+			t.Errorf("hubd is at fault:\n%s", fault)
+		}
 		if t.Failed() {
 			t.Logf("last output of hubd:\n%s", h.Output(30))
 		}
