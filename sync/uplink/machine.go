@@ -88,18 +88,21 @@ type Machine struct {
 	until   time.Time // Backoff, Blocked: when the next probe is due
 	attempt int       // failures in a row without progress between them
 
-	lanes    []lane
-	flights  []flight // ring, its length a power of two
-	head     uint64   // oldest unsettled token
-	tail     uint64   // next token to give out
-	bytes    int64    // in flight
-	seq      uint64   // the remote's sequence of the newest record that the cursors cover
+	lanes   []lane
+	flights []flight // ring, its length a power of two
+	head    uint64   // oldest unsettled token
+	tail    uint64   // next token to give out
+	bytes   int64    // in flight
+	// Invariant: what the remote holds up to seq is, of each lane, what is below
+	// acked; in every state.
+	seq      uint64
 	progress time.Time
 }
 
 // NewMachine returns a machine in Probe. cursors holds the acknowledged position
-// per lane as last persisted; jitter spreads the waits and may be nil.
-func NewMachine(t Timing, w Window, cursors []int64, jitter func() float64) *Machine {
+// per lane as last persisted, seq the remote's sequence that they are of; jitter
+// spreads the waits and may be nil.
+func NewMachine(t Timing, w Window, cursors []int64, seq uint64, jitter func() float64) *Machine {
 	if jitter == nil {
 		jitter = func() float64 { return 0.5 }
 	}
@@ -107,7 +110,7 @@ func NewMachine(t Timing, w Window, cursors []int64, jitter func() float64) *Mac
 	for ring < w.Messages {
 		ring <<= 1
 	}
-	m := &Machine{timing: t, window: w, jitter: jitter, lanes: make([]lane, len(cursors)), flights: make([]flight, ring)}
+	m := &Machine{timing: t, window: w, jitter: jitter, seq: seq, lanes: make([]lane, len(cursors)), flights: make([]flight, ring)}
 	for i, c := range cursors {
 		m.lanes[i] = lane{acked: c, next: c}
 	}

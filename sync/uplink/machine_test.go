@@ -81,7 +81,7 @@ func (tr *trace) step(f []string) (string, error) {
 		if b, ok := opt["bytes"]; ok {
 			w.Bytes = numbers(b)[0]
 		}
-		tr.m = NewMachine(Timing{BackoffMin: time.Second, BackoffMax: 2 * time.Minute, AckTimeout: 10 * time.Second}, w, numbers(opt["lanes"]), nil)
+		tr.m = NewMachine(Timing{BackoffMin: time.Second, BackoffMax: 2 * time.Minute, AckTimeout: 10 * time.Second}, w, numbers(opt["lanes"]), 0, nil)
 	case "tick":
 		d, err := time.ParseDuration(f[1])
 		if err != nil {

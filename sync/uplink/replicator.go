@@ -125,7 +125,7 @@ func New(o Options) (*Replicator, error) {
 		}
 	}
 	r.saved = slices.Clone(cursors)
-	r.machine = NewMachine(o.Timing, o.Window, cursors, rand.Float64)
+	r.machine = NewMachine(o.Timing, o.Window, cursors, r.state.Seq, rand.Float64)
 	r.merge = newMerge(r.parts)
 	r.merge.idle, r.merge.skipped, r.merge.failed = r.machine.Idle, r.skipped, r.readFailed
 	r.msgRate, r.byteRate = newBucket(o.MessagesPerS), newBucket(o.BytesPerS)
@@ -389,9 +389,7 @@ func (r *Replicator) save(now time.Time) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.machine.State() == Stream {
-		r.state.Seq = r.machine.Seq()
-	}
+	r.state.Seq = r.machine.Seq()
 	return r.saveState(now)
 }
 

@@ -431,3 +431,22 @@ func TestGraceIsBoundedAndNeverShort(t *testing.T) {
 		t.Errorf("floor %d after the grace time, want %d", f, acked)
 	}
 }
+
+// TestCheckpointIsExact: what a stop leaves behind says at which sequence of the
+// remote the cursors were right.
+func TestCheckpointIsExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, 2)
+		g.start(func(o *Options) { o.SaveEvery = time.Hour })
+		for range 3 {
+			g.src.append(0, 10, true)
+			g.src.append(1, 5, true)
+			g.pass(time.Second)
+		}
+		g.stop()
+		s, err := decodeState(g.cursors.state)
+		if err != nil || s.Seq != 45 || g.cursors.pos["main/0-0"] != 30 || g.cursors.pos["main/1-0"] != 15 || s.Remote != "EDGE" || !s.Created.Equal(g.remote.created) {
+			t.Errorf("%+v, %v, cursors %v", s, err, g.cursors.pos)
+		}
+	})
+}

@@ -1,9 +1,11 @@
 package jetstream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	njs "github.com/nats-io/nats.go/jetstream"
 
+	"edgehub/hub/message"
 	"edgehub/sync/uplink"
 )
 
@@ -243,4 +246,70 @@ func clusterLeader(t *testing.T, js njs.JetStream) int {
 		return leader != ""
 	})
 	return int(leader[1] - '0')
+}
+
+// TestConnectionsLeaveNothingBehind: a flapping link must not cost memory.
+func TestConnectionsLeaveNothingBehind(t *testing.T) {
+	s := embedded(t, nil)
+	h := newHub(t, 1)
+	sink := h.sink(s.ClientURL(), nil)
+	cycle := func() {
+		n, err := sink.Connect(ctxFor(t))
+		must(t, err)
+		n.Close()
+		n.Close() // more than once is fine
+		if _, err := n.Acks(nil); err == nil {
+			// nats.go reports the end from a goroutine of its own
+			until(t, 5*time.Second, "a closed session says so", func() bool { _, err := n.Acks(nil); return err != nil })
+		}
+	}
+	cycle()
+	before := runtime.NumGoroutine()
+	for range 30 {
+		cycle()
+	}
+	until(t, 10*time.Second, fmt.Sprintf("goroutines back at %d", before), func() bool { return runtime.NumGoroutine() <= before+5 })
+}
+
+// TestSwallowedWriteEnds: a peer that reads nothing fills the socket, and the
+// write ends by its deadline, or at once when the session is closed.
+func TestSwallowedWriteEnds(t *testing.T) {
+	c := newChild(t, t.TempDir())
+	c.start()
+	h := newHub(t, 1)
+	payload := bytes.Repeat([]byte("x"), 64<<10)
+	for range 20 {
+		h.builder.Reset(h.logs[0].Next())
+		for range 50 {
+			h.add(&message.Message{Topic: []byte("big"), Payload: payload, QoS: 1, TimeMs: 1})
+		}
+		h.commit(0)
+	}
+	wide := settings{up: func(o *uplink.Options) {
+		o.Window = uplink.Window{Messages: 4096, Bytes: 1 << 30}
+		o.Timing.AckTimeout = time.Minute
+	}, sink: func(o *Options) { o.RequestTimeout = time.Minute }}
+	l := h.uplink(c.url(), wide)
+	l.progress(10)
+	c.signal(syscall.SIGSTOP)
+	stuck := func() func() bool {
+		sent, since := uint64(0), time.Now()
+		return func() bool {
+			if n := l.Status().Counters.Sent; n != sent {
+				sent, since = n, time.Now()
+			}
+			return time.Since(since) > 300*time.Millisecond
+		}
+	}
+	until(t, 20*time.Second, "the write is stuck", stuck())
+	start := time.Now()
+	must(t, l.Pause())
+	until(t, 5*time.Second, "paused", func() bool { return l.Status().InFlight == 0 })
+	if d := time.Since(start); d > 2*time.Second {
+		t.Errorf("Pause took %s", d)
+	}
+	c.signal(syscall.SIGCONT)
+	must(t, l.Resume())
+	until(t, 30*time.Second, "drained", l.drained)
+	h.compare(c.url())
 }

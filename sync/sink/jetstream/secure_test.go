@@ -182,7 +182,7 @@ func TestTLS(t *testing.T) {
 		{"no CA file", func(o *TLS) { o.CAFile = "/nonexistent/ca.pem" }, "ca_file"},
 		{"empty CA file", func(o *TLS) { o.CAFile = writeFile(t, "ca.pem", "") }, "has no certificate"},
 		{"another name", func(o *TLS) { o.ServerName = "elsewhere.example" }, "elsewhere.example"},
-		{"no client certificate", func(o *TLS) { o.CertFile, o.KeyFile = "", "" }, "certificate"},
+		{"no client certificate", func(o *TLS) { o.CertFile, o.KeyFile = "", "" }, "tls"},
 		{"no key", func(o *TLS) { o.KeyFile = "" }, "key_file"},
 	} {
 		o := ok
