@@ -184,8 +184,11 @@ func (l *Log) maxTime(segs []*segment, i int) int64 {
 	return l.lastMs.Load()
 }
 
-// firstTime reads the timestamp of the first record of a segment.
+// firstTime returns the timestamp of the first record of a segment, reading it once.
 func (l *Log) firstTime(s *segment) (int64, bool) {
+	if ms := s.firstMs.Load(); ms != timeUnknown {
+		return ms, true
+	}
 	if s.length.Load() < headerSize {
 		return 0, false
 	}
@@ -194,12 +197,16 @@ func (l *Log) firstTime(s *segment) (int64, bool) {
 		return 0, false
 	}
 	defer s.release()
-	var b [headerSize]byte
-	if _, err := f.ReadAt(b[:], 0); err != nil {
+	b := make([]byte, headerSize)
+	if _, err := f.ReadAt(b, 0); err != nil {
 		return 0, false
 	}
-	h, err := checkHeader(b[:], s.salt, 0)
-	return h.baseMs, err == nil
+	h, err := checkHeader(b, s.salt, 0)
+	if err != nil {
+		return 0, false
+	}
+	s.firstMs.Store(h.baseMs)
+	return h.baseMs, true
 }
 
 // BytesFrom estimates the bytes between an offset and Next, from what is in memory: exact to a step of the index where
@@ -323,16 +330,34 @@ func (l *Log) Verify(fn func(Damage)) error {
 			return fmt.Errorf("seglog: %s: %w", l.o.Name, err)
 		}
 		sc := newScan(s, f, 0, s.base, stop)
-		sc.bad = func(d Damage) {
-			l.damage.add(d)
-			fn(d)
-		}
+		sc.bad = l.tell(s, fn)
 		for sc.next() {
 		}
 		sc.close()
 		s.release()
 	}
 	return nil
+}
+
+// tell returns a function that remembers damage to a segment, and tells the functions given.
+//
+// A reader may be in a segment whose end is being moved to another one after a failed fsync (see swapIn). The end
+// falls before the bytes behind it go; so whoever misses these bytes sees the new end here, and what was at or behind
+// it is no damage.
+func (l *Log) tell(s *segment, also ...func(Damage)) func(Damage) {
+	return func(d Damage) {
+		if s.sealed.Load() {
+			end := s.end.Load()
+			if d.From >= end && d.To > d.From {
+				return
+			}
+			d.To = min(d.To, max(end, d.From))
+		}
+		l.damage.add(d)
+		for _, f := range also {
+			f(d)
+		}
+	}
 }
 
 // Close syncs and closes the log. Reads in progress finish.

@@ -3,8 +3,6 @@ package seglog
 import (
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 )
 
@@ -270,73 +268,4 @@ func TestPark(t *testing.T) {
 	l.Park()
 	fill(t, l, 10, 1, 100)
 	wantDense(t, readAll(t, l, 0), 0, 20)
-}
-
-// TestConcurrent runs a committer, readers, a syncer and retention against each other; the race detector and the
-// readers' checks are the judges.
-func TestConcurrent(t *testing.T) {
-	o := testOptions(t)
-	o.SegmentBytes = 50_000
-	l, _ := mustOpen(t, o)
-	const total = 20_000
-	var done atomic.Bool
-	var wg sync.WaitGroup
-	run := func(f func() error) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for !done.Load() {
-				if err := f(); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		}()
-	}
-	run(func() error {
-		before := l.Next()
-		n, err := l.Sync()
-		if err == nil && n < before {
-			return fmt.Errorf("synced %d after %d were appended", n, before)
-		}
-		return err
-	})
-	run(func() error {
-		if l.NeedsPrepare() {
-			return l.Prepare()
-		}
-		if l.Next()-l.First() > 5000 {
-			if _, err := l.DropOldest(); err != nil && !errors.Is(err, ErrActive) {
-				return err
-			}
-		}
-		_ = l.Segments()
-		return nil
-	})
-	for range 3 {
-		from, chunk := int64(0), []byte(nil)
-		run(func() (err error) {
-			chunk, err = l.Read(from, 10_000, chunk[:0])
-			if errors.Is(err, ErrTrimmed) {
-				from = l.First()
-				return nil
-			}
-			for r := range Records(chunk) {
-				if r.Offset > from {
-					return fmt.Errorf("offset %d, want %d", r.Offset, from)
-				}
-				from = max(from, r.Offset+1)
-			}
-			l.BytesFrom(from)
-			return err
-		})
-	}
-	for l.Next() < total {
-		fill(t, l, 50, 5, 100)
-	}
-	done.Store(true)
-	wg.Wait()
-	if st := l.Stats(); st != (Stats{}) {
-		t.Fatalf("%+v", st)
-	}
 }

@@ -38,7 +38,7 @@ func (l *Log) Read(from int64, max int, dst []byte) ([]byte, error) {
 		if len(out) > start || !s.sealed.Load() {
 			return out, nil
 		}
-		dst, from = out, s.end.Load()
+		dst, from = out, maxOf(from, s.end.Load())
 	}
 }
 
@@ -103,7 +103,7 @@ func (l *Log) readSegment(s *segment, from, stop int64, max int, dst []byte) ([]
 	if len(dst) > start {
 		s.setHint(from, at.pos)
 	} else if sealed && at.pos >= limit && at.offset < s.end.Load() {
-		l.damage.add(Damage{Segment: s.name, Position: limit, From: at.offset, To: s.end.Load(), Err: ErrMissing})
+		l.tell(s)(Damage{Segment: s.name, Position: limit, From: at.offset, To: s.end.Load(), Err: ErrMissing})
 	}
 	return dst, nil
 }
@@ -156,7 +156,7 @@ func (t *take) run(block []byte, salt uint32, at place) {
 func (l *Log) readAround(s *segment, f vfs.File, at place, from, stop int64, dst []byte) ([]byte, error) {
 	sc := newScan(s, f, at.pos, at.offset, stop)
 	defer sc.close()
-	sc.bad = l.damage.add
+	sc.bad = l.tell(s)
 	for sc.next() {
 		if sc.header.last >= from {
 			s.setHint(sc.expect, sc.pos)
@@ -281,7 +281,7 @@ func (l *Log) rebuildIndex(s *segment, f vfs.File) []IndexEntry {
 	x.reset(l.o.IndexBytes)
 	sc := newScan(s, f, 0, s.base, s.end.Load())
 	defer sc.close()
-	sc.bad = l.damage.add
+	sc.bad = l.tell(s)
 	ms := int64(timeUnknown)
 	for sc.next() {
 		x.add(IndexEntry{Offset: sc.header.base, Position: sc.at, MaxTimeMs: ms})
@@ -345,7 +345,7 @@ func (l *Log) seekTimeIn(s *segment, ms, stop int64) (int64, bool, error) {
 func (l *Log) scanTime(s *segment, f vfs.File, at place, ms, stop int64) (offset int64, found, lied bool) {
 	sc := newScan(s, f, at.pos, at.offset, stop)
 	defer sc.close()
-	sc.bad = l.damage.add
+	sc.bad = l.tell(s)
 	if at.indexed {
 		if h, _, err := sc.check(at.pos); err != nil || h.base != at.offset {
 			return 0, false, true

@@ -37,6 +37,8 @@ type segment struct {
 	maxMs  atomic.Int64 // highest timestamp, or timeUnknown
 	sealed atomic.Bool
 
+	firstMs atomic.Int64 // timestamp of the first record, or timeUnknown until somebody asked
+
 	index   sparse
 	loading sync.Mutex  // one goroutine loads or rebuilds the index of a sealed segment
 	noIndex atomic.Bool // the index pointed astray: rebuild it, or do without while the segment is active
@@ -61,6 +63,7 @@ func newSegment(o *Options, base int64, gen uint32) *segment {
 	}
 	s.end.Store(base)
 	s.maxMs.Store(timeUnknown)
+	s.firstMs.Store(timeUnknown)
 	return s
 }
 

@@ -236,8 +236,8 @@ func (l *Log) swapIn(s *segment) {
 	unsynced := l.unsynced
 	l.unsynced = nil
 	if keep > 0 {
+		old[keep-1].end.Store(s.base) // before sealed and before the file is cut: see tell
 		old[keep-1].sealed.Store(true)
-		old[keep-1].end.Store(s.base)
 	}
 	l.view.Store(&view{segs: append(slices.Clone(old[:keep]), s)})
 	l.mu.Unlock()
@@ -258,7 +258,7 @@ func (l *Log) swapIn(s *segment) {
 	}
 }
 
-// endAt cuts the bytes in doubt off the segment before a rewritten one. Readers and the next start ignore them anyway.
+// endAt cuts the bytes in doubt off the segment before a rewritten one.
 func (l *Log) endAt(s *segment, end int64) {
 	l.dropIndex(s.base)
 	f, err := s.acquire()
@@ -276,10 +276,11 @@ func (l *Log) endAt(s *segment, end int64) {
 		good = sc.pos
 	}
 	sc.close()
-	if good == 0 || f.Truncate(good) != nil {
+	if good == 0 {
 		return
 	}
 	s.length.Store(good) // the one place where a length falls; what is beyond it has moved to the new segment
+	_ = f.Truncate(good) // readers and the next start ignore what is behind it anyway
 	s.index.table.Store(nil)
 	s.noIndex.Store(true)
 	l.damage.forget(s.name, good)
