@@ -275,3 +275,11 @@ func (c *Conn) trim() {
 		c.client.Flights.Trim()
 	}
 }
+
+// disconnect gives the session back, unless it was taken over or never came.
+func (c *Conn) disconnect() {
+	if client := c.client; client != nil {
+		c.client = nil
+		c.l.b.Disconnect(client)
+	}
+}

@@ -132,7 +132,7 @@ func (c *Conn) queueQuiet(b []byte) {
 func (c *Conn) Attached(client *broker.Client, present bool) {
 	c.client = client
 	if c.phase != phaseWaiting { // closed in the meantime
-		c.l.b.AtSafePoint(func() { c.l.b.Disconnect(client, c) })
+		c.l.b.AtSafePoint(c.disconnect)
 		return
 	}
 	c.phase = phaseConnected

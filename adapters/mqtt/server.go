@@ -216,9 +216,7 @@ func (s *Server) OnClose(state any, _ error) {
 	s.buffered.Add(-int64(c.buffered))
 	c.buffered = 0
 	c.l.giveBuffer(c)
-	if client := c.client; client != nil {
-		c.l.b.AtSafePoint(func() { c.l.b.Disconnect(client, c) })
-	}
+	c.l.b.AtSafePoint(c.disconnect)
 	s.Stats.Disconnects.Add(1)
 }
 

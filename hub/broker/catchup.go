@@ -81,8 +81,8 @@ type flightRef struct {
 }
 
 type job struct {
-	loop    *Loop
-	client  *Client
+	to      *attachment
+	id      string // client id
 	gen     uint32
 	resend  []flightRef
 	ret     []retItem
@@ -99,18 +99,12 @@ type catchup struct {
 
 	mu      sync.Mutex
 	inUse   int64
-	waiting []waiter
+	waiting []*attachment // may be there more than once, and gone by now
 	spare   []*chunk
 }
 
 // sparesMax chunks are kept for the next jobs.
 const sparesMax = 8
-
-type waiter struct {
-	loop   *Loop
-	client *Client
-	gen    uint32
-}
 
 func (k *catchup) init(b *Broker) {
 	k.b, k.jobs, k.done = b, make(chan *job, jobsQueued), make(chan struct{})
@@ -138,17 +132,17 @@ func (k *catchup) run() {
 		case j := <-k.jobs:
 			ch := r.read(j)
 			k.account(ch)
-			j.loop.Post(func() { j.loop.chunkRead(j, ch) })
+			j.to.loop.Post(func() { j.to.loop.chunkRead(j, ch) })
 		}
 	}
 }
 
 // reserve takes a place for one more chunk. False: none is free, and the client will be pumped when one is.
-func (k *catchup) reserve(l *Loop, c *Client) bool {
+func (k *catchup) reserve(c *Client) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.inUse > 0 && k.inUse+chunkBytes > k.b.o.Limits.CatchupBytes {
-		k.waiting = append(k.waiting, waiter{l, c, c.gen})
+		k.waiting = append(k.waiting, c.att)
 		return false
 	}
 	k.inUse += chunkBytes
@@ -195,16 +189,16 @@ func (k *catchup) newChunk() *chunk {
 func (k *catchup) give(n int64) {
 	k.mu.Lock()
 	k.inUse -= n
-	var next []waiter
+	var next []*attachment
 	for room := k.b.o.Limits.CatchupBytes - k.inUse; len(k.waiting) > 0 && room > 0; room -= chunkBytes {
 		next = append(next, k.waiting[0])
 		k.waiting = k.waiting[1:]
 	}
 	k.mu.Unlock()
-	for _, w := range next {
-		w.loop.Post(func() {
-			if w.client.att != nil && w.client.att.loop == w.loop && w.client.gen == w.gen {
-				w.loop.wantPump(w.client)
+	for _, a := range next {
+		a.loop.Post(func() {
+			if a.client != nil {
+				a.loop.wantPump(a.client)
 			}
 		})
 	}
@@ -251,7 +245,7 @@ func (l *Loop) pumpClient(c *Client) {
 		c.chunk = nil
 	}
 	l.goLive(c)
-	if c.reading || !l.wants(c) || !l.b.catchup.reserve(l, c) {
+	if c.reading || !l.wants(c) || !l.b.catchup.reserve(c) {
 		return
 	}
 	j := l.newJob(c)
@@ -285,7 +279,7 @@ func (l *Loop) goLive(c *Client) {
 }
 
 func (l *Loop) newJob(c *Client) *job {
-	j := &job{loop: l, client: c, gen: c.gen}
+	j := &job{to: c.att, id: c.ClientID, gen: c.gen}
 	switch {
 	case len(c.resend) > 0:
 		for _, id := range c.resend[:min(len(c.resend), chunkItems)] {
@@ -311,8 +305,8 @@ func (l *Loop) newJob(c *Client) *job {
 
 // chunkRead takes the outcome of a job, on the loop that asked for it.
 func (l *Loop) chunkRead(j *job, ch *chunk) {
-	c := j.client
-	if c.gen != j.gen || c.att == nil || c.att.loop != l {
+	c := j.to.client
+	if c == nil || c.gen != j.gen {
 		l.b.catchup.free(ch)
 		return
 	}
@@ -628,7 +622,7 @@ func (r *reader) keep(ch *chunk, j *job, p *partition, rec *seglog.Record) {
 	}
 	if rec.Headers.Count > 0 {
 		qos, _, from := message.Peek(rec.Headers)
-		if qos == 0 || grant.NoLocal && string(from.Client) == j.client.ClientID {
+		if qos == 0 || grant.NoLocal && string(from.Client) == j.id {
 			return
 		}
 	}

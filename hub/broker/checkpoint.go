@@ -191,7 +191,7 @@ func (b *Broker) Clients(fn func(ClientInfo)) {
 		l.Post(func() {
 			defer close(done)
 			for _, c := range list {
-				if c.att != nil && c.att.loop == l {
+				if l.owns(c) && c.att != nil {
 					fn(ClientInfo{c.ClientID, c.conn, c.Expiry, len(c.Subs), c.Flights.Len(), b.inbox(c)})
 				}
 			}

@@ -145,7 +145,7 @@ func (l *Loop) Connect(conn Conn, req ConnectRequest) {
 
 // handOver gives a session to the connection that waits for it. On the owner's loop.
 func (l *Loop) handOver(c *Client) {
-	if c.att == nil || c.att.loop != l { // it disconnected in between: Disconnect has handed it over
+	if !l.owns(c) || c.att == nil { // it disconnected in between: Disconnect has handed it over
 		return
 	}
 	old := c.conn
@@ -157,6 +157,15 @@ func (l *Loop) handOver(c *Client) {
 		l.b.fireWill(c)
 	}
 	l.pass(c)
+}
+
+// owns reports whether the session is this loop's. Only then may the loop look at it: the owner changes on the owner's
+// own loop, or from offline.
+func (l *Loop) owns(c *Client) bool {
+	sh := l.b.reg.shard(c.ClientID)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return c.owner == l
 }
 
 // pass gives a detached session to its next claim, or leaves it offline. It reports which.
@@ -229,11 +238,8 @@ func (l *Loop) DropWill(c *Client) {
 }
 
 // Disconnect ends a connection's hold on its session. It must run at a safe point (Loop.AtSafePoint), since it can
-// publish a will and handles all pending mail.
-func (l *Loop) Disconnect(c *Client, conn Conn) {
-	if c.conn != conn || c.att == nil || c.att.loop != l {
-		return // taken over before
-	}
+// publish a will and handles all pending mail; and only while the connection has the session, see Conn.Close.
+func (l *Loop) Disconnect(c *Client) {
 	if !l.detach(c) {
 		return
 	}

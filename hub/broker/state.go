@@ -307,7 +307,7 @@ func (b *Broker) wipe(c *Client) {
 		b.o.Meta.Delete(positionKey(c.ClientID))
 		c.positioned = false
 	}
-	c.Session = session.Session{ClientID: c.ClientID}
+	c.Clear()
 	c.skip, c.exact = nil, nil
 	if c.will == nil && c.willStored {
 		b.putWill(c)

@@ -74,6 +74,13 @@ type Session struct {
 	matcher *Matcher
 }
 
+// Clear forgets everything but the client id, which is immutable: other goroutines read it.
+func (s *Session) Clear() {
+	s.Expiry, s.ExpiresMs = 0, 0
+	s.Subs, s.Cursors, s.matcher = nil, nil, nil
+	s.Flights, s.Inbound = Flights{}, Inbound{}
+}
+
 // Persistent reports that the session outlives its connection.
 func (s *Session) Persistent() bool { return s.Expiry > 0 }
 
