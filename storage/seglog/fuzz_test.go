@@ -254,3 +254,81 @@ func (s *segment) bytes() ([]byte, error) {
 	_, err = f.ReadAt(b, 0)
 	return b, err
 }
+
+// FuzzIndex starts a log on an index store that returns anything: records and times are found all the same.
+//
+// The input is entries of 5 bytes: steps of offset (1) and position (2) and time (2) from the entry before; a step of
+// position of 0xffff makes the entry true, one of 0xfffe makes it the true end.
+func FuzzIndex(f *testing.F) {
+	disk := vfstest.NewMem()
+	truth := &memIndex{}
+	o := Options{FS: disk, Dir: "log", Name: "fuzz/0-0", Salt: testSalt, SegmentBytes: 5000, IndexBytes: 300, Index: truth}
+	l, _, err := Open(o)
+	if err != nil {
+		f.Fatal(err)
+	}
+	fill(f, l, 150, 4, 60)
+	if err := l.Close(); err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte{}, byte(0))
+	f.Add(bytes.Repeat([]byte{4, 0xff, 0xff, 0, 0}, 4), byte(17))
+	f.Add(append(bytes.Repeat([]byte{4, 0xff, 0xff, 0, 0}, 6), 0, 0xff, 0xfe, 0, 1), byte(90))
+	f.Add([]byte{1, 0, 200, 0, 200, 8, 1, 0, 0, 10, 9, 0xff, 0xfe, 0, 0}, byte(90))
+	f.Fuzz(func(t *testing.T, lies []byte, from byte) {
+		o := o
+		o.FS = disk.Kill()
+		o.Index = liarIndex{truth: truth, lies: lies}
+		l, rec, err := Open(o)
+		if err != nil || l.Next() != 150 || l.LastTime() != timeOf(149) || rec.TornBytes != 0 || len(rec.Damaged) != 0 {
+			t.Fatalf("%v, %+v", err, rec)
+		}
+		offset := int64(from) % 150
+		if n, err := l.SeekTime(timeOf(offset)); n != offset || err != nil {
+			t.Fatalf("time of %d: %d, %v", offset, n, err)
+		}
+		wantDense(t, readAll(t, l, offset), offset, 150)
+		wantDense(t, readAll(t, l, 0), 0, 150)
+		for i, s := range l.Segments() {
+			if i > 0 && s.Base > 0 && s.MaxTimeMs < timeOf(s.Base) {
+				t.Fatalf("segment %d seems to end before it begins: %+v", i, s)
+			}
+		}
+		if d := l.Damage(); len(d) != 0 {
+			t.Fatal(d)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// liarIndex returns entries made of lies, mixed with true ones.
+type liarIndex struct {
+	truth *memIndex
+	lies  []byte
+}
+
+func (x liarIndex) SaveIndex(string, int64, []IndexEntry) error { return nil }
+func (x liarIndex) DropIndex(string, int64) error               { return nil }
+func (x liarIndex) LoadIndex(log string, base int64) ([]IndexEntry, error) {
+	truth, err := x.truth.LoadIndex(log, base)
+	var out []IndexEntry
+	e := IndexEntry{Offset: base, MaxTimeMs: timeOf(base)}
+	for b := x.lies; len(b) >= 5; b = b[5:] {
+		step := int64(binary.BigEndian.Uint16(b[1:]))
+		switch {
+		case step == 0xffff && len(out) < len(truth):
+			e = truth[len(out)]
+		case step == 0xfffe && len(truth) > 0:
+			e = truth[len(truth)-1]
+			e.MaxTimeMs -= int64(binary.BigEndian.Uint16(b[3:]))
+		default:
+			e.Offset += int64(b[0])
+			e.Position += step
+			e.MaxTimeMs += int64(binary.BigEndian.Uint16(b[3:]))
+		}
+		out = append(out, e)
+	}
+	return out, err
+}

@@ -115,13 +115,9 @@ func floorOffset(e []IndexEntry, offset int64) (IndexEntry, bool) {
 	return e[i-1], true
 }
 
-// floorTime returns the last entry before which every record is earlier than ms.
-func floorTime(e []IndexEntry, ms int64) (IndexEntry, bool) {
-	i := sort.Search(len(e), func(i int) bool { return e[i].MaxTimeMs >= ms })
-	if i == 0 {
-		return IndexEntry{}, false
-	}
-	return e[i-1], true
+// floorTime returns the index of the last entry before which every record is earlier than ms, or −1.
+func floorTime(e []IndexEntry, ms int64) int {
+	return sort.Search(len(e), func(i int) bool { return e[i].MaxTimeMs >= ms }) - 1
 }
 
 // plausible reports whether stored entries can be an index of a segment: rising, and inside it. Whether an entry tells

@@ -309,7 +309,8 @@ func (r *opening) startScan(s *segment, f vfs.File) *scan {
 	sc.bad = l.damage.add
 	if n := len(e); n > 0 {
 		last := e[n-1]
-		if h, _, err := sc.check(last.Position); err == nil && h.base == last.Offset {
+		// The time is checked like the place: it becomes the floor of all timestamps to come.
+		if h, _, err := sc.check(last.Position); err == nil && h.base == last.Offset && h.baseMs >= last.MaxTimeMs {
 			s.index.load(e, l.o.IndexBytes)
 			s.maxMs.Store(last.MaxTimeMs)
 			sc.pos, sc.expect = last.Position, last.Offset

@@ -230,10 +230,13 @@ func (l *Log) distrust(s *segment) {
 }
 
 // storedIndex loads the index of a sealed segment from the store. It returns nil unless the index ends exactly where
-// the segment does.
+// the segment does, and not before the segment's first record in time: retention goes by that.
 func (l *Log) storedIndex(s *segment) []IndexEntry {
 	e := l.loadIndex(s)
 	if len(e) == 0 || e[len(e)-1].Offset != s.end.Load() || e[len(e)-1].Position != s.length.Load() {
+		return nil
+	}
+	if first, ok := l.firstTime(s); !ok || e[len(e)-1].MaxTimeMs < first {
 		return nil
 	}
 	return e
@@ -328,29 +331,11 @@ func (l *Log) seekTimeIn(s *segment, ms, stop int64) (int64, bool, error) {
 		return 0, false, err
 	}
 	defer s.release()
-	for {
-		at := place{offset: s.base}
-		if e, ok := floorTime(l.indexOf(s, f), ms); ok && e.Position < s.length.Load() {
-			at = place{pos: e.Position, offset: e.Offset, indexed: true}
-		}
-		offset, ok, lied := l.scanTime(s, f, at, ms, stop)
-		if !lied {
-			return offset, ok, nil
-		}
-		l.distrust(s)
-	}
-}
-
-// scanTime looks for the first record at or after ms from a place on.
-func (l *Log) scanTime(s *segment, f vfs.File, at place, ms, stop int64) (offset int64, found, lied bool) {
-	sc := newScan(s, f, at.pos, at.offset, stop)
+	sc := newScan(s, f, 0, s.base, stop)
 	defer sc.close()
 	sc.bad = l.tell(s)
-	if at.indexed {
-		if h, _, err := sc.check(at.pos); err != nil || h.base != at.offset {
-			return 0, false, true
-		}
-	}
+	at := l.placeBefore(sc, ms)
+	sc.pos, sc.expect = at.pos, at.offset
 	for sc.next() {
 		if sc.header.maxMs < ms {
 			continue
@@ -358,9 +343,32 @@ func (l *Log) scanTime(s *segment, f vfs.File, at place, ms, stop int64) (offset
 		var r Scanner
 		for r.Reset(sc.batch); r.Next(); {
 			if r.rec.TimeMs >= ms {
-				return r.rec.Offset, true, false
+				return r.rec.Offset, true, nil
 			}
 		}
 	}
-	return 0, false, false
+	return 0, false, nil
+}
+
+// placeBefore finds a place in a segment before which every record is earlier than ms. An index entry is only used when
+// the batch that it points to begins earlier than ms, for then so is everything before it, whatever the entry says.
+func (l *Log) placeBefore(sc *scan, ms int64) place {
+	for {
+		e := l.indexOf(sc.s, sc.f)
+		lied := false
+		for i := floorTime(e, ms); i >= 0 && !lied; i-- {
+			if e[i].Position >= sc.limit {
+				continue // the end of a sealed segment
+			}
+			h, _, err := sc.check(e[i].Position)
+			lied = err != nil || h.base != e[i].Offset
+			if !lied && h.baseMs < ms {
+				return place{pos: e[i].Position, offset: e[i].Offset}
+			}
+		}
+		if !lied {
+			return place{offset: sc.s.base}
+		}
+		l.distrust(sc.s)
+	}
 }
