@@ -175,90 +175,130 @@ func TestInboundQoS2Window(t *testing.T) {
 	w.check(payloads...)
 }
 
+// absentee is a persistent QoS 2 subscriber that comes and goes.
+type absentee struct {
+	t       *testing.T
+	h       *harness.Hub
+	version byte
+	*hubtest.Client
+}
+
+func newAbsentee(t *testing.T, version byte) *absentee {
+	t.Helper()
+	a := &absentee{t: t, h: serveHub(t), version: version}
+	a.Client = hubtest.Dial(t, a.h.Addr(), kept("sub", version))
+	a.Sub("two/#", 2)
+	a.Bye()
+	return a
+}
+
+// back connects again; the session must be there.
+func (a *absentee) back() {
+	a.t.Helper()
+	a.Client = hubtest.Dial(a.t, a.h.Addr(), kept("sub", a.version))
+	if !a.Connack.SessionPresent {
+		a.t.Fatal("the session is gone")
+	}
+}
+
+// kill -9, restart, and back.
+func (a *absentee) kill() {
+	a.t.Helper()
+	hubtest.Restart(a.t, a.h)
+	a.back()
+}
+
+// post publishes one message to the subscriber.
+func (a *absentee) post(payload string) {
+	a.t.Helper()
+	pub := hubtest.Dial(a.t, a.h.Addr(), clean("pub", 4))
+	pub.Pub("two/x", payload, 2)
+	pub.Bye()
+}
+
+// first is back and gets a message for the first time.
+func (a *absentee) first(payload string) uint16 {
+	a.t.Helper()
+	a.back()
+	p := a.WantPacket(mqttc.PUBLISH)
+	if string(p.Payload) != payload {
+		a.t.Fatalf("got %v %q, want %q", p, p.Payload, payload)
+	}
+	return p.ID
+}
+
+// again gets a message that is known by its packet id.
+func (a *absentee) again(id uint16, payload string) {
+	a.t.Helper()
+	p := a.WantPacket(mqttc.PUBLISH)
+	if p.ID != id || !p.Dup || string(p.Payload) != payload {
+		a.t.Fatalf("sent again as %v %q, want id %d, %q", p, p.Payload, id, payload)
+	}
+}
+
+// finish gets PUBREL and completes the handshake; nothing may follow.
+func (a *absentee) finish(id uint16) {
+	a.t.Helper()
+	if p := a.WantPacket(mqttc.PUBREL); p.ID != id {
+		a.t.Fatalf("%v, want id %d", p, id)
+	}
+	a.Send(mqttc.Packet{Kind: mqttc.PUBCOMP, ID: id})
+	a.WantNothing()
+}
+
+// quiet lets handshakes end that the hub does not know as ended. PUBREL may
+// come again; PUBLISH may not.
+func (a *absentee) quiet() {
+	a.t.Helper()
+	a.Send(mqttc.Packet{Kind: mqttc.PINGREQ})
+	for {
+		p, err := a.Next(mqttc.Patience)
+		if err != nil || p.Kind == mqttc.PUBLISH {
+			a.t.Fatalf("%v %q, %v", p, p.Payload, err)
+		}
+		if p.Kind == mqttc.PINGRESP {
+			return
+		}
+		a.Send(mqttc.Packet{Kind: mqttc.PUBCOMP, ID: p.ID})
+	}
+}
+
 // TestOutboundQoS2ThroughKill kills the hub at each step of a subscriber's
 // handshake. A PUBLISH may be repeated with its packet id until PUBREC; after
 // PUBREL it must never come again.
 func TestOutboundQoS2ThroughKill(t *testing.T) {
 	versions(t, func(t *testing.T, version byte) {
-		h := serveHub(t)
-		dial := func(t *testing.T) *hubtest.Client {
-			t.Helper()
-			c := hubtest.Dial(t, h.Addr(), kept("sub", version))
-			if !c.Connack.SessionPresent {
-				t.Fatal("the session is gone")
-			}
-			return c
-		}
-		first := hubtest.Dial(t, h.Addr(), kept("sub", version))
-		first.Sub("two/#", 2)
-		first.Bye()
-		send := func(t *testing.T, payload string) {
-			t.Helper()
-			pub := hubtest.Dial(t, h.Addr(), clean("pub", 4))
-			pub.Pub("two/x", payload, 2)
-			pub.Bye()
-		}
-		again := func(t *testing.T, c *hubtest.Client, id uint16, payload string) {
-			t.Helper()
-			p := c.WantPacket(mqttc.PUBLISH)
-			if p.ID != id || !p.Dup || string(p.Payload) != payload {
-				t.Fatalf("sent again as %v %q, want id %d, %q", p, p.Payload, id, payload)
-			}
-		}
-		finish := func(t *testing.T, c *hubtest.Client, id uint16) {
-			t.Helper()
-			if p := c.WantPacket(mqttc.PUBREL); p.ID != id {
-				t.Fatalf("%v, want id %d", p, id)
-			}
-			c.Send(mqttc.Packet{Kind: mqttc.PUBCOMP, ID: id})
-			c.WantNothing()
-		}
+		a := newAbsentee(t, version)
 
-		t.Run("after PUBLISH", func(t *testing.T) {
-			send(t, "a")
-			id := dial(t).WantPacket(mqttc.PUBLISH).ID
-			hubtest.Restart(t, h)
-			c := dial(t)
-			again(t, c, id, "a")
-			hubtest.Restart(t, h)
-			c = dial(t)
-			again(t, c, id, "a")
-			c.Send(mqttc.Packet{Kind: mqttc.PUBREC, ID: id})
-			finish(t, c, id)
-		})
-		t.Run("after PUBREC and PUBREL", func(t *testing.T) {
-			send(t, "b")
-			c := dial(t)
-			id := c.WantPacket(mqttc.PUBLISH).ID
-			c.Send(mqttc.Packet{Kind: mqttc.PUBREC, ID: id})
-			if p := c.WantPacket(mqttc.PUBREL); p.ID != id {
-				t.Fatalf("got %v", p)
-			}
-			hubtest.Restart(t, h)
-			finish(t, dial(t), id)
-		})
-		t.Run("after PUBCOMP", func(t *testing.T) {
-			send(t, "c")
-			c := dial(t)
-			id := c.WantPacket(mqttc.PUBLISH).ID
-			c.Send(mqttc.Packet{Kind: mqttc.PUBREC, ID: id})
-			finish(t, c, id)
-			hubtest.Restart(t, h)
-			c = dial(t)
-			c.Send(mqttc.Packet{Kind: mqttc.PINGREQ})
-			for { // PUBREL may come again, PUBLISH may not
-				p, err := c.Next(mqttc.Patience)
-				if err != nil || p.Kind == mqttc.PUBLISH {
-					t.Fatalf("%v, %v", p, err)
-				}
-				if p.Kind == mqttc.PINGRESP {
-					break
-				}
-				c.Send(mqttc.Packet{Kind: mqttc.PUBCOMP, ID: p.ID})
-			}
-			send(t, "d")
-			c.Want("two/x", "d", 2)
-			c.WantNothing()
-		})
+		a.post("after PUBLISH")
+		id := a.first("after PUBLISH")
+		a.kill()
+		a.again(id, "after PUBLISH")
+		a.kill()
+		a.again(id, "after PUBLISH")
+		a.Send(mqttc.Packet{Kind: mqttc.PUBREC, ID: id})
+		a.finish(id)
+		a.Abort()
+
+		a.post("after PUBREL")
+		id = a.first("after PUBREL")
+		a.Send(mqttc.Packet{Kind: mqttc.PUBREC, ID: id})
+		if p := a.WantPacket(mqttc.PUBREL); p.ID != id {
+			t.Fatalf("got %v", p)
+		}
+		a.kill()
+		a.finish(id)
+		a.Abort()
+
+		a.post("after PUBCOMP")
+		id = a.first("after PUBCOMP")
+		a.Send(mqttc.Packet{Kind: mqttc.PUBREC, ID: id})
+		a.finish(id)
+		a.kill()
+		a.quiet()
+
+		a.post("last")
+		a.Want("two/x", "last", 2)
+		a.WantNothing()
 	})
 }
