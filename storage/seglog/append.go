@@ -34,6 +34,9 @@ func (l *Log) Append(b *Builder) error {
 		return fmt.Errorf("seglog: %s: append %d bytes at offset %d: %w", l.o.Name, b.Len(), b.base, err)
 	}
 	l.publish(s, b, pos)
+	if l.parked.Load() {
+		l.parked.Store(false)
+	}
 	return nil
 }
 
@@ -179,9 +182,10 @@ func (l *Log) create(s *segment) (vfs.File, error) {
 	return l.o.FS.OpenFile(s.path(), os.O_RDWR|os.O_CREATE|os.O_EXCL)
 }
 
-// NeedsPrepare reports whether Prepare would help: the active segment is more than half full and no file is ready.
+// NeedsPrepare reports whether Prepare would help: the active segment is more than half full, in use, and
+// no file is ready.
 func (l *Log) NeedsPrepare() bool {
-	if l.ready.Load() {
+	if l.ready.Load() || l.parked.Load() {
 		return false
 	}
 	segs := l.view.Load().segs

@@ -69,6 +69,7 @@ type Log struct {
 	synced atomic.Int64 // everything below is durable
 	lastMs atomic.Int64 // highest timestamp
 	closed atomic.Bool
+	parked atomic.Bool // nothing was appended since Open or Park
 
 	// Owned by the holder of wmu: the committer, or a repair after a failed fsync.
 	wmu       sync.Mutex
@@ -396,8 +397,8 @@ func (l *Log) Close() error {
 	return err
 }
 
-// Park closes the active segment's file when everything is synced, so that an idle partition holds no descriptor. The
-// next Append opens it again. It reports whether it did.
+// Park closes the active segment's file and a prepared one when everything is synced, so that an idle partition holds
+// no descriptor. The next Append opens it again. It reports whether it did. A log that was just opened is parked.
 func (l *Log) Park() bool {
 	l.syncMu.Lock()
 	defer l.syncMu.Unlock()
@@ -411,10 +412,19 @@ func (l *Log) Park() bool {
 	if s != nil {
 		openFiles.drop(s)
 	}
+	l.mu.Lock()
+	prepared := l.prepared
+	l.prepared = nil
+	l.mu.Unlock()
+	if prepared != nil {
+		_ = prepared.Close() // empty: Prepare makes it anew when it is needed
+		l.ready.Store(false)
+	}
 	return true
 }
 
 func (l *Log) park() {
+	l.parked.Store(true)
 	if l.file != nil {
 		l.file = nil
 		l.active.release()

@@ -250,8 +250,17 @@ func TestPrepare(t *testing.T) {
 }
 
 func TestPark(t *testing.T) {
-	l, _ := mustOpen(t, testOptions(t))
-	fill(t, l, 10, 1, 100)
+	o := testOptions(t)
+	o.SegmentBytes = 2000
+	l, _ := mustOpen(t, o)
+	fill(t, l, 8, 1, 100)
+	if !l.NeedsPrepare() {
+		t.Fatal("half full, and needs no preparation")
+	}
+	if err := l.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, l, 2, 1, 100)
 	if l.Park() {
 		t.Fatal("parked with unsynced records")
 	}
@@ -264,8 +273,14 @@ func TestPark(t *testing.T) {
 	if s := l.view.Load().segs[0]; s.file != nil || s.refs != 0 {
 		t.Fatal("holds a descriptor")
 	}
+	if l.prepared != nil || l.NeedsPrepare() {
+		t.Fatal("prepares while parked")
+	}
 	wantDense(t, readAll(t, l, 0), 0, 10)
 	l.Park()
 	fill(t, l, 10, 1, 100)
 	wantDense(t, readAll(t, l, 0), 0, 20)
+	if !l.NeedsPrepare() && len(l.Segments()) < 2 {
+		t.Fatal("in use again, and never prepares")
+	}
 }

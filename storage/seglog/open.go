@@ -57,6 +57,7 @@ func Open(o Options) (*Log, Recovery, error) {
 	}
 	o.Salt = logSalt(o.Salt, o.Name)
 	l := &Log{o: o}
+	l.parked.Store(true)
 	l.view.Store(&view{})
 	r := opening{l: l}
 	if err := r.run(); err != nil {

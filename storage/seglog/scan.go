@@ -57,6 +57,10 @@ func (c *scan) close() {
 // next proves the next batch. It returns false at the end.
 func (c *scan) next() bool {
 	for c.pos < c.limit {
+		if c.expect >= c.stop { // whatever follows was moved to a later segment, or came after the scan began
+			c.pos = c.limit
+			break
+		}
 		if d, ok := c.s.knownBad(c.pos); ok && c.pos+d.Bytes <= c.limit {
 			c.step(d)
 			continue

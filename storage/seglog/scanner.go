@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"iter"
@@ -202,7 +203,7 @@ func VerifyChunk(chunk []byte) error {
 		if h.size > len(rest) {
 			return fmt.Errorf("seglog: batch %d: %w", h.base, ErrTruncated)
 		}
-		if crc32.Checksum(rest[posAttrs:h.size], castagnoli) != be32(rest[posCRC:]) {
+		if crc32.Checksum(rest[posAttrs:h.size], castagnoli) != binary.BigEndian.Uint32(rest[posCRC:]) {
 			return fmt.Errorf("seglog: batch %d: %w", h.base, ErrChecksum)
 		}
 		rest = rest[h.size:]
@@ -211,8 +212,4 @@ func VerifyChunk(chunk []byte) error {
 	for s.Reset(chunk); s.Next(); {
 	}
 	return s.Err()
-}
-
-func be32(b []byte) uint32 {
-	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 }
