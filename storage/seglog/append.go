@@ -209,6 +209,10 @@ func (l *Log) Prepare() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed.Load() { // Close has taken away what there was
+		_ = f.Close()
+		return ErrClosed
+	}
 	l.prepared = f
 	l.ready.Store(true)
 	return nil

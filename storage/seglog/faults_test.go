@@ -377,7 +377,7 @@ func TestDropWhileReading(t *testing.T) {
 	}
 }
 
-// TestUnreadable: a bad spot on the disk costs the batch that it is in.
+// TestUnreadable: a bad spot on the disk costs the batch that it is in, wherever a read begins.
 func TestUnreadable(t *testing.T) {
 	o := testOptions(t)
 	l, _ := mustOpen(t, o)
@@ -391,11 +391,53 @@ func TestUnreadable(t *testing.T) {
 	pos := batchPositions(t, filepath.Join(o.Dir, segmentName(0, 0)))
 	spot := int64(pos[7]+5000) &^ 4095
 	o.FS = badSpot{FS: vfs.OS, from: spot, to: spot + 4096}
-	l, _ = mustOpen(t, o)
-	wantGap(t, readAll(t, l, 0), 0, 35, 40, 100)
-	d := l.Damage()
-	if len(d) != 1 || d[0].From != 35 || d[0].To != 40 || !errors.Is(d[0].Err, syscall.EIO) {
-		t.Fatal(d)
+	for from := int64(0); from < 100; from += 3 {
+		l, _ = mustOpen(t, o)
+		wantGap(t, readAll(t, l, from), from, max(35, from), max(40, from), 100)
+		d := l.Damage()
+		if from < 40 && (len(d) != 1 || d[0].From != 35 || d[0].To != 40 || !errors.Is(d[0].Err, syscall.EIO)) {
+			t.Fatal(d)
+		}
+		if n, err := l.SeekTime(timeOf(from)); n != from && (n != 40 || from < 35 || from >= 40) || err != nil {
+			t.Fatal(n, from, err)
+		}
+		_ = l.Close()
+	}
+}
+
+// TestUnreadableEnd: what the disk cannot read at a start is not taken for a torn write. Nothing is cut, no offset is
+// used again, and when the disk can read it again, all is there.
+func TestUnreadableEnd(t *testing.T) {
+	for _, at := range []int64{0, 15} { // in the first and in a later batch, both times up to the end of the file
+		o := testOptions(t)
+		l, _ := mustOpen(t, o)
+		fill(t, l, 20, 5, 2000)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		o.Index = nil
+		pos := batchPositions(t, filepath.Join(o.Dir, segmentName(0, 0)))
+		bad := o
+		bad.FS = badSpot{FS: vfs.OS, from: int64(pos[at/5]+4095) &^ 4095, to: 1 << 40}
+		l, rec := mustOpen(t, bad)
+		if rec.TornBytes != 0 || len(rec.Quarantined) != 0 || len(rec.Damaged) != 1 || rec.Damaged[0].From != at || !errors.Is(rec.Damaged[0].Err, syscall.EIO) {
+			t.Fatalf("%+v", rec)
+		}
+		next := l.Next()
+		if next < 20 {
+			t.Fatalf("next %d", next)
+		}
+		wantDense(t, readAll(t, l, 0), 0, at)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l, rec = mustOpen(t, o)
+		fill(t, l, 5, 5, 10)
+		wantGap(t, readAll(t, l, 0), 0, 20, next, next+5)
+		if rec.TornBytes != 0 || l.Next() != next+5 {
+			t.Fatalf("%+v, next %d", rec, l.Next())
+		}
+		_ = l.Close()
 	}
 }
 

@@ -115,6 +115,9 @@ func (r *opening) run() error {
 // abandon gives back what an Open that failed holds.
 func (r *opening) abandon() {
 	r.l.park()
+	for _, s := range r.l.unsynced {
+		s.release()
+	}
 	for _, s := range r.segs {
 		openFiles.drop(s)
 	}
@@ -279,6 +282,12 @@ func (r *opening) recoverTail(s *segment) (reason string, err error) {
 		ms = max(ms, sc.header.maxMs)
 	}
 	r.rec.Scanned += size - start
+	s.maxMs.Store(ms)
+	s.end.Store(sc.expect)
+	if sc.torn != nil && sc.ioErr != nil {
+		r.unreadable(s, sc, size)
+		return "", nil
+	}
 	if sc.pos == 0 && size > 0 {
 		if reason, err := r.classify(s, f, size); reason != "" || err != nil {
 			return reason, err
@@ -292,9 +301,17 @@ func (r *opening) recoverTail(s *segment) (reason string, err error) {
 		r.rec.Torn = Damage{Segment: s.name, Position: sc.pos, Bytes: size - sc.pos, From: sc.expect, To: sc.expect, Err: sc.torn}
 	}
 	s.length.Store(sc.pos)
-	s.end.Store(sc.expect)
-	s.maxMs.Store(ms)
 	return "", nil
+}
+
+// unreadable deals with an end that the disk cannot read: that is no torn write, so nothing is cut. The log goes on in
+// a new segment, behind all the offsets that the unread bytes can hold: a record takes more than a byte.
+func (r *opening) unreadable(s *segment, sc *scan, size int64) {
+	lost := size - sc.pos
+	r.floor = max(r.floor, sc.expect+lost)
+	r.l.damage.add(Damage{
+		Segment: s.name, Position: sc.pos, Bytes: lost, From: sc.expect, To: r.floor, Err: fmt.Errorf("%w (%w)", sc.torn, sc.ioErr),
+	})
 }
 
 // startScan begins to prove a segment at its last stored index entry, if that points to a batch, else at its start.

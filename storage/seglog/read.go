@@ -10,10 +10,10 @@ import (
 )
 
 // Read appends whole, proven batches to dst and returns it. The first batch contains the record at from, or is the
-// first after it where records are missing; after it come as many as fit into max bytes together, never beyond Next.
+// first after it where records are missing; after it come as many as fit into maxBytes together, never beyond Next.
 // Nothing is appended when from is at or beyond Next, or when all that is left is damaged: wait for Next to rise.
 // ErrTrimmed means that from was dropped: go on at First. Damaged batches are stepped over and told by Damage.
-func (l *Log) Read(from int64, max int, dst []byte) ([]byte, error) {
+func (l *Log) Read(from int64, maxBytes int, dst []byte) ([]byte, error) {
 	start := len(dst)
 	for {
 		if l.closed.Load() {
@@ -28,7 +28,7 @@ func (l *Log) Read(from int64, max int, dst []byte) ([]byte, error) {
 			return dst, nil
 		}
 		s := v.segs[v.find(from)]
-		out, err := l.readSegment(s, from, s.boundary(next), max, dst)
+		out, err := l.readSegment(s, from, s.boundary(next), maxBytes, dst)
 		if err != nil {
 			if l.view.Load() != v {
 				continue // dropped or rewritten meanwhile
@@ -38,7 +38,7 @@ func (l *Log) Read(from int64, max int, dst []byte) ([]byte, error) {
 		if len(out) > start || !s.sealed.Load() {
 			return out, nil
 		}
-		dst, from = out, maxOf(from, s.end.Load())
+		dst, from = out, max(from, s.end.Load())
 	}
 }
 
@@ -57,7 +57,7 @@ type place struct {
 }
 
 // readSegment is Read within one segment, whose records end at stop.
-func (l *Log) readSegment(s *segment, from, stop int64, max int, dst []byte) ([]byte, error) {
+func (l *Log) readSegment(s *segment, from, stop int64, maxBytes int, dst []byte) ([]byte, error) {
 	f, err := s.acquire()
 	if err != nil {
 		return dst, err
@@ -66,11 +66,11 @@ func (l *Log) readSegment(s *segment, from, stop int64, max int, dst []byte) ([]
 	sealed := s.sealed.Load() // before the length, which is final then
 	limit := s.length.Load()
 	at := l.seek(s, f, from)
-	start, need := len(dst), headerSize
+	start, need, trusting := len(dst), headerSize, true
 	for at.pos < limit {
-		room := max - (len(dst) - start)
+		room := maxBytes - (len(dst) - start)
 		if len(dst) == start {
-			room = maxOf(room, need) // the first batch is served whatever its size
+			room = max(room, need) // the first batch is served whatever its size
 		}
 		if room < headerSize {
 			break
@@ -81,16 +81,13 @@ func (l *Log) readSegment(s *segment, from, stop int64, max int, dst []byte) ([]
 		t := take{from: from, stop: stop}
 		if n, err := f.ReadAt(block, at.pos); n < size {
 			t.bad = err
-		} else {
-			t.run(block, s.salt, at)
-		}
-		if t.bad != nil && at.indexed && t.used == 0 {
+		} else if t.run(block, s.salt, at); t.bad != nil && t.used == 0 && at.indexed && trusting {
 			l.distrust(s)
-			at = l.seek(s, f, from)
+			at, trusting = l.seek(s, f, from), false // once: if it is not the index, it is the disk
 			continue
 		}
 		dst = dst[:len(dst)+t.kept]
-		at, from = place{pos: at.pos + int64(t.used), offset: maxOf(at.offset, t.offset)}, t.from
+		at, from = place{pos: at.pos + int64(t.used), offset: max(at.offset, t.offset)}, t.from
 		tooLong := t.need > 0 && at.pos+int64(t.need) > limit
 		if len(dst) == start && (t.bad != nil || tooLong) {
 			return l.readAround(s, f, at, from, stop, dst)
@@ -98,7 +95,7 @@ func (l *Log) readSegment(s *segment, from, stop int64, max int, dst []byte) ([]
 		if t.end || t.bad != nil || t.need > 0 && len(dst) > start {
 			break
 		}
-		need = maxOf(t.need, headerSize)
+		need = max(t.need, headerSize)
 	}
 	if len(dst) > start {
 		s.setHint(from, at.pos)
@@ -107,8 +104,6 @@ func (l *Log) readSegment(s *segment, from, stop int64, max int, dst []byte) ([]
 	}
 	return dst, nil
 }
-
-func maxOf[T int | int64](a, b T) T { return max(a, b) } // max is also a parameter's name here
 
 // take picks the wanted batches out of a block of a segment.
 type take struct {
@@ -154,9 +149,11 @@ func (t *take) run(block []byte, salt uint32, at place) {
 
 // readAround serves the first provable batch at or after a place where the fast path met damage.
 func (l *Log) readAround(s *segment, f vfs.File, at place, from, stop int64, dst []byte) ([]byte, error) {
-	sc := newScan(s, f, at.pos, at.offset, stop)
+	sc := newScan(s, f, 0, s.base, stop)
 	defer sc.close()
 	sc.bad = l.tell(s)
+	at = sc.prove(at)
+	sc.pos, sc.expect = at.pos, at.offset
 	for sc.next() {
 		if sc.header.last >= from {
 			s.setHint(sc.expect, sc.pos)
@@ -310,8 +307,12 @@ func (l *Log) SeekTime(ms int64) (int64, error) {
 	segs := l.view.Load().segs
 	// Timestamps never decrease, so the answer is not before the last segment that begins earlier than ms.
 	i := sort.Search(len(segs), func(i int) bool {
-		first, ok := l.firstTime(segs[i])
-		return ok && first >= ms
+		for _, s := range segs[i:] { // an empty or damaged segment begins when the one after it does
+			if first, ok := l.firstTime(s); ok {
+				return first >= ms
+			}
+		}
+		return true
 	})
 	for _, s := range segs[max(i-1, 0):] {
 		offset, ok, err := l.seekTimeIn(s, ms, s.boundary(next))
@@ -353,7 +354,7 @@ func (l *Log) seekTimeIn(s *segment, ms, stop int64) (int64, bool, error) {
 // placeBefore finds a place in a segment before which every record is earlier than ms. An index entry is only used when
 // the batch that it points to begins earlier than ms, for then so is everything before it, whatever the entry says.
 func (l *Log) placeBefore(sc *scan, ms int64) place {
-	for {
+	for range 2 { // the stored index, and one rebuilt from the log if that lies
 		e := l.indexOf(sc.s, sc.f)
 		lied := false
 		for i := floorTime(e, ms); i >= 0 && !lied; i-- {
@@ -367,8 +368,9 @@ func (l *Log) placeBefore(sc *scan, ms int64) place {
 			}
 		}
 		if !lied {
-			return place{offset: sc.s.base}
+			break
 		}
 		l.distrust(sc.s)
 	}
+	return place{offset: sc.s.base}
 }
