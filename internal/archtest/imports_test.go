@@ -21,14 +21,15 @@ type rule struct {
 var table = []rule{
 	{dir: "internal", may: []string{"internal"}},
 	{dir: "storage", may: []string{"storage", "internal"}},
-	{dir: "hub/cmd", may: []string{"hub", "internal"}},
+	{dir: "hub/cmd", may: []string{"hub/daemon"}},
+	{dir: "hub/daemon", may: []string{"hub"}, not: []string{"hub/cmd"}},
 	{dir: "hub/server", may: []string{"hub", "adapters", "storage", "sync", "internal"}, test: []string{"test"}},
 	{dir: "hub/admin/api", may: []string{"hub/topic", "internal"}},
-	{dir: "hub", may: []string{"hub", "storage", "internal"}, not: []string{"hub/server", "hub/cmd"}},
+	{dir: "hub", may: []string{"hub", "storage", "internal"}, not: []string{"hub/server", "hub/daemon", "hub/cmd"}},
 	{dir: "adapters/eventloop", may: []string{"internal"}},
 	{dir: "adapters/mqtt/packet", may: []string{"hub/message", "hub/topic", "internal"}, test: []string{"storage/seglog"}},
-	{dir: "adapters/mqtt", may: []string{"adapters/mqtt", "adapters/eventloop", "hub", "internal"}, not: []string{"hub/server", "hub/cmd", "hub/admin"}, test: []string{"storage"}},
-	{dir: "adapters", may: []string{"adapters/eventloop", "hub", "internal"}, not: []string{"hub/server", "hub/cmd", "hub/admin"}},
+	{dir: "adapters/mqtt", may: []string{"adapters/mqtt", "adapters/eventloop", "hub", "internal"}, not: []string{"hub/server", "hub/daemon", "hub/cmd", "hub/admin"}, test: []string{"storage"}},
+	{dir: "adapters", may: []string{"adapters/eventloop", "hub", "internal"}, not: []string{"hub/server", "hub/daemon", "hub/cmd", "hub/admin"}},
 	{dir: "sync", may: []string{"sync", "hub/message", "hub/topic", "storage/seglog", "internal"}, test: []string{"test/harness"}},
 	{dir: "ctl", may: []string{"ctl", "hub/admin/api", "hub/config", "hub/topic", "storage/inspect", "internal"}, test: []string{"hub/admin"}},
 	{dir: "test", may: []string{"test", "hub", "adapters", "storage", "sync", "ctl", "internal"}},
@@ -52,6 +53,8 @@ var libraries = []library{
 	{prefix: "github.com/mochi-mqtt/server/v2/packets", dirs: []string{"adapters/mqtt/packet"}, tests: true},
 	{prefix: "github.com/nats-io/nats-server/v2", dirs: []string{"test"}, tests: true},
 	{prefix: "github.com/nats-io/nats.go", dirs: []string{"sync/sink/jetstream", "test"}, tests: true},
+	{prefix: "github.com/nats-io/jwt/v2", tests: true},
+	{prefix: "github.com/nats-io/nkeys", tests: true},
 	{prefix: "github.com/BurntSushi/toml", dirs: []string{"hub/config"}},
 	{prefix: "github.com/spf13/cobra", dirs: []string{"ctl"}},
 	{prefix: "github.com/prometheus/", dirs: []string{"hub/admin", "hub/server"}},
@@ -90,6 +93,9 @@ func forbidden(s *source, imported string) string {
 		}
 		if within(s.dir, lib.dirs...) || s.test && lib.tests {
 			return ""
+		}
+		if len(lib.dirs) == 0 {
+			return lib.prefix + " is for tests only"
 		}
 		return lib.prefix + " stays behind " + strings.Join(lib.dirs, ", ")
 	}
@@ -130,7 +136,11 @@ func TestImportTableRefuses(t *testing.T) {
 		{"hub/broker", "edgehub/adapters/mqtt", false, false},
 		{"hub/server", "edgehub/adapters/mqtt", false, true},
 		{"hub/server", "edgehub/ctl/command", false, false},
-		{"hub/cmd/hubd", "edgehub/hub/server", false, true},
+		{"hub/cmd/hubd", "edgehub/hub/daemon", false, true},
+		{"hub/cmd/hubd", "edgehub/hub/server", false, false},
+		{"hub/daemon", "edgehub/hub/server", false, true},
+		{"hub/daemon", "edgehub/storage/meta", false, false},
+		{"hub/broker", "edgehub/hub/daemon", false, false},
 		{"hub/cmd/hubd", "edgehub/adapters/mqtt", false, false},
 		{"adapters/mqtt", "edgehub/adapters/eventloop", false, true},
 		{"adapters/mqtt", "edgehub/adapters/mqtt/packet", false, true},
@@ -144,6 +154,8 @@ func TestImportTableRefuses(t *testing.T) {
 		{"sync/uplink", "edgehub/adapters/mqtt", true, false},
 		{"sync/uplink", "github.com/nats-io/nats.go", false, false},
 		{"sync/sink/jetstream", "edgehub/sync/uplink", false, true},
+		{"sync/sink/jetstream", "github.com/nats-io/nkeys", true, true},
+		{"sync/sink/jetstream", "github.com/nats-io/nkeys", false, false},
 		{"ctl/command", "edgehub/hub/admin", false, false},
 		{"ctl/command", "edgehub/hub/admin/api", false, true},
 		{"ctl/command", "edgehub/hub/server", true, false},

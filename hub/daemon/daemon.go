@@ -1,0 +1,117 @@
+// Package daemon is the command line of hubd: flags, the hub's own log, signals and exit codes. What the hub does is in
+// hub/server.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"edgehub/hub/config"
+	"edgehub/hub/server"
+)
+
+// The exit codes.
+const (
+	ExitDone   = 0 // a clean stop, or nothing but an answer was asked for
+	ExitFailed = 1 // the hub failed
+	ExitUsage  = 2 // it cannot start as configured; nothing was touched
+)
+
+// Env is what a run sees of the world.
+type Env struct {
+	Args    []string // without the program's name
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Version string
+}
+
+// Run serves until SIGTERM or SIGINT and returns the exit code. Whatever is wrong is one line on Stderr, except for a
+// configuration with several problems, which has a line each.
+func Run(env Env) int {
+	file, code, done := env.parse()
+	if done {
+		return code
+	}
+	cfg, err := load(file.path)
+	if err != nil {
+		return env.complain(err, ExitUsage)
+	}
+	if file.check {
+		return ExitDone
+	}
+	s, err := server.New(cfg, env.Version, logger(cfg, env.Stderr))
+	if err != nil {
+		if errors.Is(err, server.ErrUsage) {
+			return env.complain(err, ExitUsage)
+		}
+		return env.complain(err, ExitFailed)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := s.Run(ctx); err != nil {
+		return env.complain(err, ExitFailed)
+	}
+	return ExitDone
+}
+
+// file is the configuration file that the command line names ("": none), and whether it is only to be checked.
+type file struct {
+	path  string
+	check bool
+}
+
+// parse reads the command line. done says that there is nothing more to do than to exit with code.
+func (env *Env) parse() (f file, code int, done bool) {
+	fs := flag.NewFlagSet("hubd", flag.ContinueOnError)
+	fs.SetOutput(env.Stderr)
+	fs.StringVar(&f.path, "config", "", "configuration `FILE`; without it the built-in defaults hold")
+	fs.BoolVar(&f.check, "check", false, "check the configuration and exit: 0 good, 2 bad")
+	show := fs.Bool("version", false, "print the version and exit")
+	if err := fs.Parse(env.Args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return f, ExitDone, true
+		}
+		return f, ExitUsage, true
+	}
+	if *show {
+		_, _ = fmt.Fprintln(env.Stdout, "hubd "+env.Version)
+		return f, ExitDone, true
+	}
+	if fs.NArg() > 0 {
+		err := fmt.Errorf("unexpected argument %q; give the configuration as -config FILE", fs.Arg(0))
+		return f, env.complain(err, ExitUsage), true
+	}
+	return f, ExitDone, false
+}
+
+func load(path string) (*config.Config, error) {
+	if path == "" {
+		return config.Default(), nil
+	}
+	return config.Load(path)
+}
+
+// complain writes the lines of err and returns code.
+func (env *Env) complain(err error, code int) int {
+	for line := range strings.SplitSeq(strings.TrimRight(err.Error(), "\n"), "\n") {
+		_, _ = fmt.Fprintln(env.Stderr, "hubd: "+line)
+	}
+	return code
+}
+
+func logger(cfg *config.Config, w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.Log.Level)) // validated by config
+	o := &slog.HandlerOptions{Level: level}
+	if cfg.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
