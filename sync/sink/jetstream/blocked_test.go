@@ -28,17 +28,18 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestNamedDepartures: whatever makes going on a guess is named, stays named
-// over a restart, loses nothing that was acknowledged, and goes on by the
-// operator's word.
-func TestNamedDepartures(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		harm   func(t *testing.T, h *hub, js njs.JetStream)
-		cause  uplink.Cause
-		reason string
-		left   int // records at the remote after the operator resumed; -1: it stays blocked
-	}{
+// departure is a reason to block: what is done to the remote, or to the hub's
+// data, between two runs of the uplink.
+type departure struct {
+	name   string
+	harm   func(t *testing.T, h *hub, js njs.JetStream)
+	cause  uplink.Cause
+	reason string
+	left   int // records at the remote after the operator resumed; -1: it stays blocked
+}
+
+func departures() []departure {
+	return []departure{
 		{"recreated", func(t *testing.T, h *hub, js njs.JetStream) {
 			s, err := js.Stream(ctxFor(t), remoteName)
 			must(t, err)
@@ -74,7 +75,14 @@ func TestNamedDepartures(t *testing.T) {
 		{"restored backup", func(t *testing.T, h *hub, js njs.JetStream) {
 			h.rollBack(150, true)
 		}, uplink.CauseDiverged, "a restored backup", 620},
-	} {
+	}
+}
+
+// TestNamedDepartures: whatever makes going on a guess is named, stays named
+// over a restart, loses nothing that was acknowledged, and goes on by the
+// operator's word.
+func TestNamedDepartures(t *testing.T) {
+	for _, c := range departures() {
 		t.Run(c.name, func(t *testing.T) {
 			s := embedded(t, nil)
 			h := newHub(t, 2)
@@ -87,56 +95,67 @@ func TestNamedDepartures(t *testing.T) {
 			h.append(10)
 
 			for range 2 { // the second time after a restart
-				l = h.uplink(s.ClientURL(), settings{})
-				st := l.blocked(10*time.Second, c.cause)
-				if !strings.Contains(st.Blocked.Reason, c.reason) || strings.Contains(st.LastError, "\n") {
-					t.Errorf("reason %q, want it to say %q in one line", st.Blocked.Reason, c.reason)
-				}
-				// It looks again from time to time, and still does not guess.
-				tries := st.Counters.Failures
-				until(t, 10*time.Second, "looked again", func() bool { return l.Status().Counters.Failures >= tries+2 })
-				if st := l.Status(); st.State != uplink.Blocked || st.Counters.Sent != 0 {
-					t.Errorf("after looking again: %+v", st)
-				}
-				if c.left < 0 {
-					must(t, l.Resume())
-					must(t, l.Resume())
-					l.blocked(10*time.Second, c.cause)
-				}
-				if _, err := js.Stream(ctxFor(t), remoteName); (err != nil) != (c.name == "deleted") {
-					t.Errorf("remote stream: %v", err)
-				}
-				l.stop()
+				c.staysBlocked(t, h, s.ClientURL(), js)
 			}
-			if c.left < 0 {
-				return
-			}
-			l = h.uplink(s.ClientURL(), settings{})
-			l.blocked(10*time.Second, c.cause)
-			must(t, l.Resume())
-			until(t, 10*time.Second, "drained", l.drained)
-			all := remote(t, s.ClientURL())
-			if len(all) != c.left {
-				t.Errorf("%d records at the remote, want %d", len(all), c.left)
-			}
-			seen := map[string]bool{}
-			for _, m := range all {
-				if id := m.Header.Get(hdrMsgID); id != "" {
-					if seen[id] {
-						t.Errorf("%s is there twice", id)
-					}
-					seen[id] = true
-				}
-			}
-			// From here on all is as ever.
-			l.stop()
-			h.append(5)
-			l = h.uplink(s.ClientURL(), settings{})
-			until(t, 10*time.Second, "drained", l.drained)
-			if n := len(remote(t, s.ClientURL())); n != c.left+10 {
-				t.Errorf("%d records after a restart, want %d", n, c.left+10)
+			if c.left >= 0 {
+				c.goesOn(t, h, s.ClientURL())
 			}
 		})
+	}
+}
+
+// staysBlocked runs the uplink once: it names the cause, looks again from time
+// to time, and still does not guess.
+func (c *departure) staysBlocked(t *testing.T, h *hub, url string, js njs.JetStream) {
+	t.Helper()
+	l := h.uplink(url, settings{})
+	st := l.blocked(10*time.Second, c.cause)
+	if !strings.Contains(st.Blocked.Reason, c.reason) || strings.Contains(st.LastError, "\n") {
+		t.Errorf("reason %q, want it to say %q in one line", st.Blocked.Reason, c.reason)
+	}
+	tries := st.Counters.Failures
+	until(t, 10*time.Second, "looked again", func() bool { return l.Status().Counters.Failures >= tries+2 })
+	if st := l.Status(); st.State != uplink.Blocked || st.Counters.Sent != 0 {
+		t.Errorf("after looking again: %+v", st)
+	}
+	if c.left < 0 {
+		must(t, l.Resume())
+		must(t, l.Resume())
+		l.blocked(10*time.Second, c.cause)
+	}
+	if _, err := js.Stream(ctxFor(t), remoteName); (err != nil) != (c.name == "deleted") {
+		t.Errorf("remote stream: %v", err)
+	}
+	l.stop()
+}
+
+// goesOn resumes the uplink: what was never acknowledged follows, nothing twice,
+// and from then on all is as ever.
+func (c *departure) goesOn(t *testing.T, h *hub, url string) {
+	t.Helper()
+	l := h.uplink(url, settings{})
+	l.blocked(10*time.Second, c.cause)
+	must(t, l.Resume())
+	until(t, 10*time.Second, "drained", l.drained)
+	all := remote(t, url)
+	if len(all) != c.left {
+		t.Errorf("%d records at the remote, want %d", len(all), c.left)
+	}
+	seen := map[string]bool{}
+	for _, m := range all {
+		if id := m.Header.Get(hdrMsgID); id != "" {
+			if seen[id] {
+				t.Errorf("%s is there twice", id)
+			}
+			seen[id] = true
+		}
+	}
+	l.stop()
+	h.append(5)
+	l = h.uplink(url, settings{})
+	until(t, 10*time.Second, "drained", l.drained)
+	if n := len(remote(t, url)); n != c.left+10 {
+		t.Errorf("%d records after a restart, want %d", n, c.left+10)
 	}
 }
 
