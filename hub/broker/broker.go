@@ -110,6 +110,7 @@ type Limits struct {
 	SessionExpiryMax uint32 // seconds
 	SubsPerClient    int
 	TopicLevels      int
+	QoS0LagMs        int64 // a QoS 0 message older than this is not sent to a client that was slow
 	CatchupBytes     int64 // bytes of log read ahead for all sessions together
 	InboundBytes     int64 // bytes appended and not yet committed, per partition
 }
@@ -158,7 +159,7 @@ type Stats struct {
 	InBytes, OutBytes                                            atomic.Int64
 	DroppedQoS0, DroppedExpired, DroppedTrimmed, DroppedTooLarge atomic.Int64
 	RefusedFull, RefusedWrite, RefusedBusy, Unroutable           atomic.Int64
-	Resent, Takeovers, Commits, CommitBytes                      atomic.Int64
+	MailGaps, Resent, Takeovers, Commits, CommitBytes            atomic.Int64
 	CatchupJobs, CatchupRecords, CatchupScanned                  atomic.Int64
 	SessionsExpired, WillsFired                                  atomic.Int64
 }
@@ -172,6 +173,7 @@ type partition struct {
 	open       *batch
 	spare      *batch
 	committing bool
+	bytes      int64    // in open, writing and awaiting
 	writing    *batch   // taken from open, not yet committed or refused
 	awaiting   []*batch // written, not yet synced: Synced streams only
 
@@ -183,6 +185,7 @@ type partition struct {
 type batch struct {
 	b     seglog.Builder
 	pend  []pending
+	bytes int64             // of pend, about
 	after []func(code byte) // called when the batch has been acknowledged or refused
 }
 

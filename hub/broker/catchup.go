@@ -358,7 +358,14 @@ func (l *Loop) deliverRecord(c *Client, ch *chunk, it *chunkItem) bool {
 	switch qos := min(l.msg.QoS, it.grant.QoS); {
 	case !alive:
 		l.b.Stats.DroppedExpired.Add(1)
-	case qos == 0: // never queued
+	case qos == 0 && it.offset < cur.Zero: // not queued for absent sessions
+	case qos == 0 && l.b.o.Clock.NowMs()-it.timeMs > l.b.o.Limits.QoS0LagMs:
+		l.b.Stats.DroppedQoS0.Add(1)
+	case qos == 0:
+		if !c.conn.Room(size) {
+			return false
+		}
+		l.send(c, &Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: l.msg.Retain && it.grant.RetainAsPublished})
 	case qos == 2 && len(c.skip) > 0 && c.skip[flightKey{it.part, it.offset}]:
 	case c.Flights.Len() >= c.window || !c.conn.Room(size):
 		return false
@@ -540,9 +547,8 @@ func (r *reader) readCursors(ch *chunk, j *job) {
 	scanned := 0
 	for i := range j.cursors {
 		cur := &j.cursors[i]
-		p := r.b.parts[cur.Part]
 		for scanned < scanBytes && !ch.isFull() {
-			next, n := r.readSome(ch, j, p, cur.Next)
+			next, n := r.readSome(ch, j, cur)
 			scanned += n
 			if next == cur.Next {
 				break
@@ -557,8 +563,9 @@ func (r *reader) readCursors(ch *chunk, j *job) {
 func (ch *chunk) isFull() bool { return len(ch.buf) >= chunkBytes || len(ch.items) >= chunkItems }
 
 // readSome reads once from a partition and keeps what concerns the session. It returns the offset to go on from,
-// which is from itself when nothing more is committed, and how many bytes it looked at.
-func (r *reader) readSome(ch *chunk, j *job, p *partition, from int64) (next int64, scanned int) {
+// which is the cursor's own when nothing more is committed, and how many bytes it looked at.
+func (r *reader) readSome(ch *chunk, j *job, cur *session.Cursor) (next int64, scanned int) {
+	p, from := r.b.parts[cur.Part], cur.Next
 	committed := p.Committed()
 	if first := p.Log.First(); from < first {
 		r.b.Stats.DroppedTrimmed.Add(first - from)
@@ -585,7 +592,7 @@ func (r *reader) readSome(ch *chunk, j *job, p *partition, from int64) (next int
 			return next, len(r.buf)
 		}
 		next = rec.Offset + 1
-		r.keep(ch, j, p, &rec)
+		r.keep(ch, j, cur, &rec)
 	}
 	if next == from { // nothing but damage up to the end of what is committed
 		next = committed
@@ -593,7 +600,7 @@ func (r *reader) readSome(ch *chunk, j *job, p *partition, from int64) (next int
 	return next, len(r.buf)
 }
 
-func (r *reader) keep(ch *chunk, j *job, p *partition, rec *seglog.Record) {
+func (r *reader) keep(ch *chunk, j *job, cur *session.Cursor, rec *seglog.Record) {
 	m := r.matched[string(rec.Key)]
 	if m == nil {
 		m = &match{name: string(rec.Key)}
@@ -605,10 +612,10 @@ func (r *reader) keep(ch *chunk, j *job, p *partition, rec *seglog.Record) {
 		return
 	}
 	grant := m.grant
-	if older(m.subs, p.ID, rec.Offset) {
+	if older(m.subs, cur.Part, rec.Offset) {
 		r.subs = r.subs[:0]
 		for _, s := range m.subs {
-			if rec.Offset >= s.StartIn(p.ID) {
+			if rec.Offset >= s.StartIn(cur.Part) {
 				r.subs = append(r.subs, s)
 			}
 		}
@@ -617,16 +624,16 @@ func (r *reader) keep(ch *chunk, j *job, p *partition, rec *seglog.Record) {
 		}
 		grant = session.Merge(r.subs)
 	}
-	if grant.QoS == 0 {
+	if grant.QoS == 0 && rec.Offset < cur.Zero {
 		return
 	}
 	if rec.Headers.Count > 0 {
 		qos, _, from := message.Peek(rec.Headers)
-		if qos == 0 || grant.NoLocal && string(from.Client) == j.id {
+		if qos == 0 && rec.Offset < cur.Zero || grant.NoLocal && string(from.Client) == j.id {
 			return
 		}
 	}
-	it := chunkItem{kind: itemRecord, part: p.ID, offset: rec.Offset, grant: grant}
+	it := chunkItem{kind: itemRecord, part: cur.Part, offset: rec.Offset, grant: grant}
 	ch.add(&it, rec)
 	ch.items = append(ch.items, it)
 }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"edgehub/hub/message"
@@ -204,7 +205,7 @@ func (l *Loop) attach(c *Client, cl *claim) {
 	c.att = &attachment{client: c, loop: l}
 	c.will = cl.req.Will
 	l.clients++
-	l.b.insertSubs(c)
+	l.insertSubs(c)
 	if c.Persistent() || c.stored {
 		l.b.putSession(c, true)
 		l.markActive(c)
@@ -212,7 +213,9 @@ func (l *Loop) attach(c *Client, cl *claim) {
 	l.b.putWill(c)
 	for i := range c.Cursors {
 		// Read after the subscriptions were inserted: records above were matched with them in place.
-		c.Cursors[i].Floor = l.b.parts[c.Cursors[i].Part].Committed()
+		cur := &c.Cursors[i]
+		cur.Floor = l.b.parts[cur.Part].Committed()
+		cur.Zero = cur.Floor
 	}
 	c.resend = c.Flights.Ordered()
 	cl.conn.Attached(c, present)
@@ -269,7 +272,8 @@ func (l *Loop) detach(c *Client) bool {
 			c.FallBehind(at.Part, max(cur.Next, at.Offset, l.handled[at.Part]))
 		}
 	}
-	l.b.removeSubs(c)
+	c.Cursors = slices.DeleteFunc(c.Cursors, func(cur session.Cursor) bool { return !concerns(c.Subs, l.b.parts[cur.Part]) })
+	l.removeSubs(c)
 	if c.Persistent() {
 		l.b.putInbound(c) // positions are for whoever takes the session off the loop
 	}
@@ -302,6 +306,16 @@ func (l *Loop) relevant(c *Client) []session.Position {
 func concerns(subs []*session.Sub, p *partition) bool {
 	for _, s := range subs {
 		if s.QoS > 0 && subConcerns(s, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// touches reports whether a subscription of any QoS can match a topic of the partition's stream.
+func touches(subs []*session.Sub, p *partition) bool {
+	for _, s := range subs {
+		if subConcerns(s, p) {
 			return true
 		}
 	}

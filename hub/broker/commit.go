@@ -82,10 +82,20 @@ func (b *Broker) fanOut(p *partition, pd *pending, offset int64, bytes []byte, l
 			continue
 		}
 		to := (*b.loops.Load())[id]
-		to.inMail[p.ID].Add(1)
 		to.mail.mu.Lock()
+		if to.mail.gap[p.ID] {
+			to.mail.mu.Unlock()
+			continue
+		}
 		in := &to.mail.in
+		to.inMail[p.ID].Add(1)
 		at := len(in.buf)
+		if len(in.items) >= mailItemsMax || at > mailBytesMax {
+			to.mail.gap[p.ID] = true
+			in.items = append(in.items, mailItem{kind: mailGap, part: p, offset: offset})
+			to.wakeLocked()
+			continue
+		}
 		in.buf = append(append(in.buf, payload...), headers...)
 		in.items = append(in.items, mailItem{kind: mailDeliver, part: p, match: m,
 			entry: pd.entry, from: pd.from, offset: offset, timeMs: pd.timeMs,
@@ -112,10 +122,16 @@ func (b *Broker) acknowledge(p *partition, bt *batch, l *Loop, code byte) {
 			i = postAcks(bt.pend, i, code)
 		}
 	}
+	if code == CodeOK {
+		b.Stats.In.Add(int64(len(bt.pend)))
+		b.Stats.InBytes.Add(bt.bytes)
+	}
 	p.mu.Lock()
 	if p.writing == bt {
 		p.writing = nil
 	}
+	p.bytes -= bt.bytes
+	bt.bytes = 0
 	after := bt.after
 	bt.after = nil
 	p.mu.Unlock()

@@ -34,8 +34,8 @@ func (l *Loop) deliverAll(p *partition, offset int64, row []granted, from *Clien
 
 // deliver gives the scratch message to one client, or leaves it in the log for later.
 //
-// Invariant: a record of QoS 1 or 2 that concerns the session is either put in flight here, or lies at or above the
-// Next of a cursor that is behind. Nothing of it is kept in memory in the second case.
+// Invariant: a record that concerns the session is either sent here, or lies at or above the Next of a cursor that is
+// behind. Nothing of it is kept in memory in the second case.
 func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, shared *Shared) {
 	c := g.to.client
 	if c == nil { // detached since the match was made; its position covers the record
@@ -45,26 +45,22 @@ func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, sha
 	if g.NoLocal && from == c {
 		return
 	}
-	qos := min(m.QoS, g.QoS)
-	size := len(m.Topic) + len(m.Payload) + packetOverhead
-	if qos == 0 {
-		if !c.conn.Room(size) {
-			l.b.Stats.DroppedQoS0.Add(1)
-			return
-		}
-		l.send(c, &Delivery{Msg: m, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
-		return
-	}
 	if len(c.Cursors) > 0 {
 		if cur := c.Cursor(p.ID); cur != nil && (cur.Behind || offset < cur.Next) {
 			return
 		}
 	}
-	l.markActive(c)
-	if len(c.retq) > 0 || c.Flights.Len() >= c.window || !c.conn.Room(size) {
+	qos := min(m.QoS, g.QoS)
+	size := len(m.Topic) + len(m.Payload) + packetOverhead
+	if len(c.retq) > 0 || qos > 0 && c.Flights.Len() >= c.window || !c.conn.Room(size) {
 		l.fallBehind(c, p, offset)
 		return
 	}
+	if qos == 0 {
+		l.send(c, &Delivery{Msg: m, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
+		return
+	}
+	l.markActive(c)
 	f := c.Flights.Add()
 	f.State, f.QoS, f.Part, f.Offset = session.Sent, qos, p.ID, offset
 	f.RetainAsPublished, f.SubIDs = g.RetainAsPublished, g.SubIDs
@@ -160,4 +156,35 @@ func (l *Loop) Release(c *Client, id uint16) bool {
 		l.markUnsaved(c, unsavedInbound)
 	}
 	return ok
+}
+
+// passGap handles a stretch of a partition's records that were not posted to this loop, because its mailbox was full:
+// from offset on, every client that may want them reads them from the log.
+//
+// The mark is taken back first, and the committed offset read then: what is committed later was matched after the mark
+// was gone, and is posted again. Until a client has read up to there it may not go live.
+func (l *Loop) passGap(p *partition, offset int64) {
+	l.mail.mu.Lock()
+	l.mail.gap[p.ID] = false
+	l.mail.mu.Unlock()
+	floor := p.Committed()
+	for a := range l.subscribers {
+		c := a.client
+		if c == nil || !touches(c.Subs, p) {
+			continue
+		}
+		cur := c.Cursor(p.ID)
+		if cur == nil || !cur.Behind {
+			from := offset
+			if cur != nil {
+				from = max(from, cur.Next)
+			}
+			c.FallBehind(p.ID, from)
+			cur = c.Cursor(p.ID)
+		}
+		cur.Floor = max(cur.Floor, floor)
+		l.markActive(c)
+		l.wantPump(c)
+	}
+	l.b.Stats.MailGaps.Add(1)
 }

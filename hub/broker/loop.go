@@ -30,20 +30,22 @@ type Loop struct {
 	handled   []int64 // by partition id: the offset after the last record handed to this loop's clients
 	// inMail counts, by partition id, the records that are in the mailbox. While there are any, the loop's own commits
 	// go through the mailbox too, or they would overtake them.
-	inMail   []atomic.Int64
-	dirty    []Conn
-	pumps    []*attachment // clients that have something to read from the log
-	unsaved  []*attachment // sessions whose records are written at the end of the round
-	closing  []func()      // disconnects noticed where they could not be handled
-	active   []*attachment // persistent clients whose progress is to be checkpointed at the next tick
-	clients  int
-	shared   Shared
-	msg      message.Message
-	headers  seglog.Headers
-	lastTick []int64 // the position vector of the previous tick
-	mail     mailbox
-	work     mail // swapped with the mailbox
-	workPos  int
+	inMail  []atomic.Int64
+	dirty   []Conn
+	pumps   []*attachment // clients that have something to read from the log
+	unsaved []*attachment // sessions whose records are written at the end of the round
+	closing []func()      // disconnects noticed where they could not be handled
+	active  []*attachment // persistent clients whose progress is to be checkpointed at the next tick
+	clients int
+	// subscribers are the loop's sessions that have subscriptions.
+	subscribers map[*attachment]struct{}
+	shared      Shared
+	msg         message.Message
+	headers     seglog.Headers
+	lastTick    []int64 // the position vector of the previous tick
+	mail        mailbox
+	work        mail // swapped with the mailbox
+	workPos     int
 }
 
 // mailbox carries what other goroutines have for the loop, in order.
@@ -51,6 +53,7 @@ type mailbox struct {
 	mu     sync.Mutex
 	posted bool // a wake-up is under way
 	in     mail
+	gap    []bool // by partition id: records are not posted until the loop has handled the gap
 }
 
 // mail is a FIFO of items with the bytes they point into.
@@ -66,6 +69,14 @@ const (
 	mailDeliver mailKind = iota
 	mailAcks
 	mailFunc
+	mailGap
+)
+
+// Beyond this a mailbox takes no more records: the loop does not keep up, and its clients read the log instead.
+const (
+	mailItemsMax = 16 << 10
+	mailBytesMax = 4 << 20
+	mailKept     = 4 << 10 // items for which an empty mailbox keeps its memory
 )
 
 // mailItem is a record for this loop's clients, a run of acknowledgements, or a function.
@@ -92,7 +103,9 @@ type mailAck struct {
 func (b *Broker) NewLoop(wake func(func())) *Loop {
 	l := &Loop{b: b, wake: wake, topics: map[string]*topicEntry{},
 		isTouched: make([]bool, len(b.parts)), handled: make([]int64, len(b.parts)),
-		inMail: make([]atomic.Int64, len(b.parts)), lastTick: b.positions()}
+		inMail: make([]atomic.Int64, len(b.parts)), lastTick: b.positions(),
+		subscribers: map[*attachment]struct{}{}}
+	l.mail.gap = make([]bool, len(b.parts))
 	l.roundFn = l.Round
 	b.loopsMu.Lock()
 	defer b.loopsMu.Unlock()
@@ -238,6 +251,12 @@ func (l *Loop) swapMail() bool {
 	if cap(l.work.buf) > 1<<20 {
 		l.work.buf = nil
 	}
+	if cap(l.work.items) > mailKept {
+		l.work.items = nil
+	}
+	if cap(l.work.acks) > mailKept {
+		l.work.acks = nil
+	}
 	l.mail.mu.Lock()
 	l.work, l.mail.in = l.mail.in, l.work
 	l.mail.mu.Unlock()
@@ -253,6 +272,10 @@ func (l *Loop) handle(it *mailItem) {
 		for i := range acks {
 			acks[i].conn.Ack(acks[i].seq, acks[i].code)
 		}
+	case mailGap:
+		part := it.part
+		l.passGap(part, it.offset)
+		l.inMail[part.ID].Add(-1)
 	case mailDeliver:
 		buf := l.work.buf
 		l.setMessage(it.entry, it.timeMs, buf[it.a:it.b], buf[it.b:it.c], it.headerCount)

@@ -102,18 +102,18 @@ func (b *Broker) append(p *partition, e *topicEntry, m *message.Message, headers
 	pd.entry, pd.retain = e, m.Retain
 	pd.timeMs = m.TimeMs
 
+	n := int64(len(m.Topic) + len(m.Payload) + len(headers.Raw))
 	p.mu.Lock()
-	if int64(p.open.b.Len()) > b.o.Limits.InboundBytes {
+	if p.bytes > b.o.Limits.InboundBytes {
 		p.mu.Unlock()
 		b.Stats.RefusedBusy.Add(1)
 		return CodeQuotaExceeded
 	}
 	pd.loc = p.open.b.Append(m.TimeMs, m.Topic, m.Payload, headers)
 	p.open.pend = append(p.open.pend, pd)
+	p.open.bytes += n
+	p.bytes += n
 	p.mu.Unlock()
-
-	b.Stats.In.Add(1)
-	b.Stats.InBytes.Add(int64(len(m.Topic) + len(m.Payload)))
 	return CodeOK
 }
 

@@ -125,8 +125,8 @@ func appendString(v []byte, s string) []byte {
 
 // putSession stores the session record; with attached its subscriptions too, if it has not been stored yet.
 func (b *Broker) putSession(c *Client, attached bool) {
-	if !c.Persistent() {
-		b.wipe(c)
+	if !c.Persistent() { // it ends with its connection now, and goes on until then
+		b.unstore(c)
 		return
 	}
 	v := []byte{0}
@@ -287,6 +287,16 @@ func (b *Broker) putInbound(c *Client) {
 
 // wipe forgets the state of a session: in memory, and in the metadata if there is any.
 func (b *Broker) wipe(c *Client) {
+	b.unstore(c)
+	c.Clear()
+	c.skip, c.exact = nil, nil
+	if c.will == nil && c.willStored {
+		b.putWill(c)
+	}
+}
+
+// unstore forgets what the metadata have of a session, but for its will.
+func (b *Broker) unstore(c *Client) {
 	if c.stored {
 		b.o.Meta.Delete(sessionKey(c.ClientID))
 		for _, s := range c.Subs {
@@ -306,11 +316,6 @@ func (b *Broker) wipe(c *Client) {
 	if c.positioned {
 		b.o.Meta.Delete(positionKey(c.ClientID))
 		c.positioned = false
-	}
-	c.Clear()
-	c.skip, c.exact = nil, nil
-	if c.will == nil && c.willStored {
-		b.putWill(c)
 	}
 }
 

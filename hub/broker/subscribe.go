@@ -54,6 +54,7 @@ func (l *Loop) subscribe(c *Client, r *SubRequest) {
 	s := &session.Sub{Filter: r.Filter, QoS: r.QoS, NoLocal: r.NoLocal, RetainAsPublished: r.RetainAsPublished,
 		RetainHandling: r.RetainHandling, ID: r.ID}
 	replaced := c.Subscribe(s)
+	l.subscribers[c.att] = struct{}{}
 	l.b.subs.Lock()
 	if _, had := l.b.subs.tree.Set(s.Filter, c.att, target{c.att, s}); !had {
 		l.b.subs.n++
@@ -106,10 +107,12 @@ func (l *Loop) Unsubscribe(c *Client, filters []string, codes []byte) []byte {
 	return codes
 }
 
-func (b *Broker) insertSubs(c *Client) {
+func (l *Loop) insertSubs(c *Client) {
 	if len(c.Subs) == 0 {
 		return
 	}
+	b := l.b
+	l.subscribers[c.att] = struct{}{}
 	b.subs.Lock()
 	for _, s := range c.Subs {
 		b.subs.tree.Set(s.Filter, c.att, target{c.att, s})
@@ -119,10 +122,12 @@ func (b *Broker) insertSubs(c *Client) {
 	b.version.Add(1)
 }
 
-func (b *Broker) removeSubs(c *Client) {
+func (l *Loop) removeSubs(c *Client) {
+	delete(l.subscribers, c.att)
 	if len(c.Subs) == 0 {
 		return
 	}
+	b := l.b
 	b.subs.Lock()
 	for _, s := range c.Subs {
 		b.subs.tree.Delete(s.Filter, c.att)

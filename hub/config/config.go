@@ -112,6 +112,7 @@ type Limits struct {
 	OutboundBytes          Bytes    `toml:"outbound_bytes"`
 	InboundBytes           Bytes    `toml:"inbound_bytes"`
 	CatchupBytes           Bytes    `toml:"catchup_bytes"`
+	QoS0LagMax             Duration `toml:"qos0_lag_max"`
 	ConnectTimeout         Duration `toml:"connect_timeout"`
 	KeepAliveMax           Duration `toml:"keep_alive_max"` // 0: what the client asks
 	TopicLevelsMax         int      `toml:"topic_levels_max"`

@@ -182,6 +182,7 @@ func (s *Server) brokerLimits() broker.Limits {
 		SessionExpiryMax: seconds(l.SessionExpiryMax),
 		SubsPerClient:    l.SubscriptionsPerClient,
 		TopicLevels:      l.TopicLevelsMax,
+		QoS0LagMs:        l.QoS0LagMax.Milliseconds(),
 		CatchupBytes:     int64(l.CatchupBytes),
 		InboundBytes:     int64(l.InboundBytes),
 	}

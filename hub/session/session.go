@@ -58,6 +58,9 @@ type Cursor struct {
 	// Floor is an offset below which records may have been matched without a subscription that the session has by now:
 	// the session may not go live before it has read up to here.
 	Floor int64
+	// Zero is the offset from which QoS 0 records count: they are read for a session that was slow, never for one that
+	// was absent.
+	Zero int64
 }
 
 // Session is the state of one client.
@@ -133,10 +136,10 @@ func (s *Session) Cursor(part uint32) *Cursor {
 // FallBehind makes the session read part from the log, beginning with offset.
 func (s *Session) FallBehind(part uint32, offset int64) {
 	if c := s.Cursor(part); c != nil {
-		c.Next, c.Behind = offset, true
+		c.Next, c.Behind, c.Zero = offset, true, offset
 		return
 	}
-	s.Cursors = append(s.Cursors, Cursor{Part: part, Behind: true, Next: offset})
+	s.Cursors = append(s.Cursors, Cursor{Part: part, Behind: true, Next: offset, Zero: offset})
 }
 
 // DropCursor makes the session live in part, with nothing to skip.
