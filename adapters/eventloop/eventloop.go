@@ -84,6 +84,14 @@ func Nudge(c Conn) {
 	}
 }
 
+// CloseWrite ends the outgoing half of a connection whose last words are on their way, and leaves the other half open:
+// a socket that is closed while input is unread is reset, and what was sent may never be seen. It reports false when
+// bytes still wait for the socket; nothing is done then.
+func CloseWrite(c Conn) bool {
+	gc, ok := c.(gnet.Conn)
+	return ok && gc.OutboundBuffered() == 0 && closeWrite(gc.Fd()) == nil
+}
+
 // Options of an engine.
 type Options struct {
 	Addresses []string // host:port, TCP

@@ -7,6 +7,8 @@ import (
 
 func isAddrInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
+func closeWrite(fd int) error { return syscall.Shutdown(fd, syscall.SHUT_WR) }
+
 // RaiseDescriptors raises the soft limit of descriptors to the hard one and returns what is in force.
 func RaiseDescriptors() (int, error) {
 	var lim syscall.Rlimit

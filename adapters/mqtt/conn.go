@@ -44,6 +44,7 @@ type Conn struct {
 	inWheel   bool
 	queuedIn  bool // in the broker's list of connections to flush
 	slow      bool // in the loop's behind list
+	words     bool // the last thing said is a reason: the socket is closed in two steps
 	clean     bool
 	problems  bool // the client wants reason strings [MQTT-3.1.2-29]
 	expires   bool // MQTT 5: the session outlives the connection
@@ -164,6 +165,7 @@ func (c *Conn) fail(code byte, reason string) {
 			reason = ""
 		}
 		c.queue(packet.AppendDisconnect(c.buffer(), code, reason))
+		c.words = true
 	}
 	c.end(0)
 }
@@ -222,7 +224,8 @@ func (c *Conn) Flush() {
 	}
 	c.l.giveBuffer(c)
 	if c.phase == phaseClosing {
-		_ = c.t.Close()
+		c.hangUp()
+		return
 	}
 	if c.buffered > c.l.s.o.OutboundPerClient*2+packetSlack && c.phase == phaseConnected {
 		// Deliveries stop long before; what grows here are answers to a client that does not read them.
@@ -230,6 +233,23 @@ func (c *Conn) Flush() {
 		c.phase = phaseClosing
 		_ = c.t.Close()
 	}
+}
+
+// lingerMs is how long a client may take to close after it was told why the connection ends.
+const lingerMs = 1000
+
+// hangUp closes the socket. When the client was told a reason, only the outgoing half is closed at first: input that
+// it has sent meanwhile would turn the close into a reset, and the reason would be lost. The session is given back
+// at once.
+func (c *Conn) hangUp() {
+	if !c.words || c.l.s.draining.Load() || !eventloop.CloseWrite(c.t) {
+		_ = c.t.Close()
+		return
+	}
+	c.words = false
+	c.l.wheel.remove(c)
+	c.l.wheel.add(c, c.l.s.o.Clock.Coarse()+lingerMs)
+	c.l.b.AtSafePoint(c.disconnect)
 }
 
 const packetSlack = 64 << 10

@@ -175,6 +175,7 @@ func (c *Conn) refuse(code byte, reason string) {
 		reason = ""
 	}
 	c.queue(packet.AppendConnack(c.buffer(), version, &packet.Connack{Code: code, Reason: reason}))
+	c.words = true
 	c.end(0)
 }
 

@@ -267,6 +267,10 @@ func (l *loop) tick(now int64) {
 // judge decides on a connection whose deadline in the wheel has come: it may have been heard of since. It returns the
 // next deadline, 0 for none.
 func (l *loop) judge(c *Conn, now int64) int64 {
+	if c.phase == phaseClosing { // it was told why, and has had its time to close
+		_ = c.t.Close()
+		return 0
+	}
 	if c.phase < phaseConnected {
 		l.s.Stats.ConnectTimeouts.Add(1)
 		c.end(0)
