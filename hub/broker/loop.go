@@ -24,10 +24,11 @@ type Loop struct {
 	// roundFn is l.Round, made once: a method value allocates.
 	roundFn func()
 
-	touched   []*partition
-	isTouched []bool // by partition id
-	topics    map[string]*topicEntry
-	handled   []int64 // by partition id: the offset after the last record handed to this loop's clients
+	touched      []*partition
+	isTouched    []bool // by partition id
+	spareTouched []*partition
+	topics       map[string]*topicEntry
+	handled      []int64 // by partition id: the offset after the last record handed to this loop's clients
 	// inMail counts, by partition id, the records that are in the mailbox. While there are any, the loop's own commits
 	// go through the mailbox too, or they would overtake them.
 	inMail  []atomic.Int64
@@ -194,13 +195,16 @@ func (l *Loop) runClosing() {
 	}
 }
 
+// commitTouched commits the partitions touched so far. A partition that other loops keep filling is touched again by
+// its commit and waits for the next round.
 func (l *Loop) commitTouched() {
-	for len(l.touched) > 0 {
-		p := l.touched[len(l.touched)-1]
-		l.touched = l.touched[:len(l.touched)-1]
+	list := l.touched
+	l.touched, l.spareTouched = l.spareTouched[:0], nil
+	for _, p := range list {
 		l.isTouched[p.ID] = false
 		l.b.commit(p, l)
 	}
+	l.spareTouched = list
 }
 
 // flush writes every connection's queue once. A failing write runs the connection's close handler inside, which only

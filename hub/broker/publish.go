@@ -154,6 +154,25 @@ func (b *Broker) commit(p *partition, l *Loop) {
 	}
 }
 
+// Roll seals the active segment of a partition, so that retention can delete it. It does nothing while somebody
+// commits: a partition in use rolls by size, and retention asks again.
+func (b *Broker) Roll(sp *stream.Partition) error {
+	p := b.parts[sp.ID]
+	p.mu.Lock()
+	if p.committing {
+		p.mu.Unlock()
+		return nil
+	}
+	p.committing = true
+	p.mu.Unlock()
+	err := p.Log.Roll()
+	p.mu.Lock()
+	p.committing = false
+	p.mu.Unlock()
+	b.commit(p, nil) // what was appended meanwhile
+	return err
+}
+
 // take swaps the open batch. Under p.mu.
 func (p *partition) take() *batch {
 	bt := p.open

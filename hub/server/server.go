@@ -230,7 +230,7 @@ func (s *Server) sayStreams() {
 
 // Run serves until ctx ends, then stops. It returns nil after a clean stop.
 func (s *Server) Run(ctx context.Context) error {
-	s.streams.Start(s.onSynced, stream.RetentionHooks{Hold: s.hold, BeforeDrop: s.beforeDrop, Dropped: s.droppedHeld})
+	s.streams.Start(s.onSynced, stream.RetentionHooks{Hold: s.hold, BeforeDrop: s.beforeDrop, Roll: s.broker.Roll, Dropped: s.droppedHeld})
 	s.broker.Start()
 	s.startMQTT()
 	failed := make(chan error, 2)

@@ -21,6 +21,8 @@ type RetentionHooks struct {
 	Hold func(p *Partition) int64
 	// BeforeDrop is called with a segment that is about to be deleted; an error keeps it.
 	BeforeDrop func(p *Partition, seg seglog.SegmentInfo) error
+	// Roll seals the active segment, if nobody is appending.
+	Roll func(p *Partition) error
 	// Dropped reports records deleted for bytes although something held them.
 	Dropped func(p *Partition, records int64)
 }
@@ -33,13 +35,26 @@ type retention struct {
 	kick  chan struct{}
 	done  chan struct{}
 	wg    sync.WaitGroup
+
+	mu    sync.Mutex // one enforcement at a time
+	since map[*Partition]segmentAge
+}
+
+// segmentAge is since when a segment has been seen to be the active one.
+type segmentAge struct {
+	base    int64
+	sinceMs int64
 }
 
 func newRetention(s *Set) *retention {
-	return &retention{set: s, kick: make(chan struct{}, 1), done: make(chan struct{})}
+	return &retention{set: s, kick: make(chan struct{}, 1), done: make(chan struct{}),
+		since: map[*Partition]segmentAge{}}
 }
 
 func (r *retention) start(h RetentionHooks) {
+	if h.Roll == nil {
+		h.Roll = func(*Partition) error { return nil }
+	}
 	r.hooks = h
 	r.wg.Add(1)
 	go r.run()
@@ -113,6 +128,8 @@ func (s *Set) Enforce() {
 }
 
 func (r *retention) enforce(st *Stream) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if st.MaxAge > 0 {
 		r.byAge(st)
 	}
@@ -131,6 +148,7 @@ func (r *retention) enforce(st *Stream) {
 func (r *retention) byAge(st *Stream) {
 	oldest := r.set.o.Clock.NowMs() - st.MaxAge.Milliseconds()
 	for _, p := range st.Partitions {
+		r.rollByAge(p)
 		hold := r.hooks.Hold(p)
 		for _, seg := range p.Log.Segments() {
 			if !seg.Sealed || seg.MaxTimeMs >= oldest || seg.Next > hold {
@@ -141,6 +159,28 @@ func (r *retention) byAge(st *Stream) {
 			}
 			st.Expired.Add(seg.Next - seg.Base)
 		}
+	}
+}
+
+// rollsPerAge is into how many segments at least the age limit of a stream divides: whole segments are deleted, so a
+// stream with little traffic would keep its records far beyond their age otherwise.
+const rollsPerAge = 8
+
+func (r *retention) rollByAge(p *Partition) {
+	segs := p.Log.Segments()
+	if len(segs) == 0 {
+		return
+	}
+	active, now := segs[len(segs)-1], r.set.o.Clock.NowMs()
+	if a, ok := r.since[p]; !ok || a.base != active.Base || active.Next == active.Base {
+		r.since[p] = segmentAge{active.Base, now}
+		return
+	}
+	if active.Sealed || now-r.since[p].sinceMs < max(p.Stream.MaxAge.Milliseconds()/rollsPerAge, 1000) {
+		return
+	}
+	if err := r.hooks.Roll(p); err != nil {
+		r.set.o.Logger.Warn("segment could not be sealed", "partition", p.Name, "base", active.Base, "err", err)
 	}
 }
 
