@@ -42,11 +42,8 @@ func (l *Log) Append(b *Builder) error {
 
 // writable prepares the active segment for the batches of b.
 func (l *Log) writable(b *Builder) error {
-	if l.closed.Load() {
-		return ErrClosed
-	}
-	if l.doubt != nil {
-		return fmt.Errorf("%w (%s: %w)", ErrInDoubt, l.o.Name, l.doubt)
+	if err := l.usable(); err != nil {
+		return err
 	}
 	if next := l.next.Load(); b.base != next {
 		return fmt.Errorf("%w: %s: batch begins at %d, log ends at %d", ErrBase, l.o.Name, b.base, next)
@@ -64,6 +61,19 @@ func (l *Log) writable(b *Builder) error {
 		l.file = f
 	}
 	return l.cutTail()
+}
+
+// usable tells why nothing can be written at all.
+func (l *Log) usable() error {
+	switch {
+	case l.closed.Load():
+		return ErrClosed
+	case l.o.ReadOnly:
+		return ErrReadOnly
+	case l.doubt != nil:
+		return fmt.Errorf("%w (%s: %w)", ErrInDoubt, l.o.Name, l.doubt)
+	}
+	return nil
 }
 
 // cutTail removes what a failed write left behind. Until it has, nothing is appended.
@@ -114,11 +124,8 @@ func (b *Builder) seal(salt uint32, pos int64) {
 func (l *Log) Roll() error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
-	if l.closed.Load() {
-		return ErrClosed
-	}
-	if l.doubt != nil {
-		return fmt.Errorf("%w (%s: %w)", ErrInDoubt, l.o.Name, l.doubt)
+	if err := l.usable(); err != nil {
+		return err
 	}
 	if l.active == nil || l.active.length.Load() == 0 {
 		return nil
@@ -199,6 +206,9 @@ func (l *Log) Prepare() error {
 	defer l.prepMu.Unlock()
 	if l.closed.Load() {
 		return ErrClosed
+	}
+	if l.o.ReadOnly {
+		return ErrReadOnly
 	}
 	if l.ready.Load() {
 		return nil

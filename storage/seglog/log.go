@@ -32,6 +32,8 @@ var (
 	ErrBase    = errors.New("seglog: batch does not continue the log")
 	ErrInDoubt = errors.New("seglog: an fsync failed, nothing is appended until what it covered is written again")
 	ErrActive  = errors.New("seglog: only sealed segments can be dropped")
+	// ErrReadOnly means that the log was opened with Options.ReadOnly.
+	ErrReadOnly = errors.New("seglog: log is open for reading only")
 )
 
 // Defaults of Options.
@@ -50,6 +52,7 @@ type Options struct {
 	IndexBytes    int        // distance of index entries; 0 means IndexBytesDefault
 	Index         IndexStore // may be nil: indexes of sealed segments are then rebuilt when needed
 	QuarantineDir string     // where unusable files go; "" means Dir/quarantine
+	ReadOnly      bool       // change nothing on the disk: for a directory that no hub has open
 }
 
 // SegmentInfo describes a segment. Next is the offset after its last record. MaxTimeMs is its highest timestamp; for
@@ -256,6 +259,9 @@ func (s *segment) estimate(offset, end, length int64) int64 {
 func (l *Log) DropOldest() (SegmentInfo, error) {
 	l.dropMu.Lock()
 	defer l.dropMu.Unlock()
+	if l.o.ReadOnly {
+		return SegmentInfo{}, ErrReadOnly
+	}
 	segs := l.view.Load().segs
 	if len(segs) < 2 || !segs[0].sealed.Load() {
 		return SegmentInfo{}, ErrActive
@@ -400,6 +406,12 @@ func (l *Log) Close() error {
 // Park closes the active segment's file and a prepared one when everything is synced, so that an idle partition holds
 // no descriptor. The next Append opens it again. It reports whether it did. A log that was just opened is parked.
 func (l *Log) Park() bool {
+	if l.synced.Load() != l.next.Load() {
+		return false
+	}
+	if _, err := l.Sync(); err != nil { // lets go of sealed segments, too
+		return false
+	}
 	l.syncMu.Lock()
 	defer l.syncMu.Unlock()
 	l.wmu.Lock()

@@ -25,7 +25,7 @@ type Recovery struct {
 // Quarantined is a file that was moved out of the log because it cannot be used.
 type Quarantined struct {
 	Name   string // in the log's directory
-	Path   string // where it is now; its reason is beside it in Path + ".reason"
+	Path   string // where it is now, its reason beside it in Path + ".reason"; unmoved in a log that is read only
 	Reason string
 }
 
@@ -79,21 +79,30 @@ type opening struct {
 
 func (r *opening) run() error {
 	l := r.l
-	if err := l.o.FS.MkdirAll(l.o.Dir); err != nil {
-		return err
+	if !l.o.ReadOnly {
+		if err := l.o.FS.MkdirAll(l.o.Dir); err != nil {
+			return err
+		}
 	}
-	if err := r.list(); err != nil {
-		return err
+	for _, step := range []func() error{r.list, r.dropUnusable, r.recoverEnd, r.activate} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	if err := r.dropUnusable(); err != nil {
-		return err
+	if !l.o.ReadOnly {
+		if err := r.makeDurable(); err != nil {
+			return err
+		}
 	}
-	if err := r.recoverEnd(); err != nil {
-		return err
-	}
-	if err := r.activate(); err != nil {
-		return err
-	}
+	l.dirDirty = false
+	l.synced.Store(l.next.Load())
+	r.rec.Segments = len(r.segs)
+	return nil
+}
+
+// makeDurable syncs what Open found and did.
+func (r *opening) makeDurable() error {
+	l := r.l
 	if r.moved {
 		if err := l.o.FS.SyncDir(l.o.QuarantineDir); err != nil {
 			return err
@@ -103,13 +112,7 @@ func (r *opening) run() error {
 	if err := r.syncEnd(); err != nil {
 		return err
 	}
-	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-		return err
-	}
-	l.dirDirty = false
-	l.synced.Store(l.next.Load())
-	r.rec.Segments = len(r.segs)
-	return nil
+	return l.o.FS.SyncDir(l.o.Dir)
 }
 
 // abandon gives back what an Open that failed holds.
@@ -167,6 +170,9 @@ func (r *opening) leftover(name string) error {
 		return err
 	}
 	if info.Size() == 0 {
+		if r.l.o.ReadOnly {
+			return nil
+		}
 		return r.l.o.FS.Remove(path)
 	}
 	return r.quarantine(name, reasonLeftover)
@@ -294,8 +300,10 @@ func (r *opening) recoverTail(s *segment) (reason string, err error) {
 		}
 	}
 	if sc.pos < size {
-		if err := f.Truncate(sc.pos); err != nil {
-			return "", fmt.Errorf("cut torn tail of %s: %w", s.name, err)
+		if !r.l.o.ReadOnly {
+			if err := f.Truncate(sc.pos); err != nil {
+				return "", fmt.Errorf("cut torn tail of %s: %w", s.name, err)
+			}
 		}
 		r.rec.TornBytes += size - sc.pos
 		r.rec.Torn = Damage{Segment: s.name, Position: sc.pos, Bytes: size - sc.pos, From: sc.expect, To: sc.expect, Err: sc.torn}
@@ -413,7 +421,7 @@ func (r *opening) activate() error {
 	}
 	l.next.Store(next)
 	l.view.Store(&view{segs: r.segs})
-	if l.active == nil && next == 0 || l.active != nil && l.active.end.Load() == next {
+	if l.o.ReadOnly || l.active == nil && next == 0 || l.active != nil && l.active.end.Load() == next {
 		return nil
 	}
 	// The floor is above the last record: a new segment says so to the starts to come.
@@ -452,6 +460,10 @@ func (r *opening) syncEnd() error {
 // quarantine moves a file away and writes the reason beside it.
 func (r *opening) quarantine(name, reason string) error {
 	o := &r.l.o
+	if o.ReadOnly {
+		r.rec.Quarantined = append(r.rec.Quarantined, Quarantined{Name: name, Path: filepath.Join(o.Dir, name), Reason: reason})
+		return nil
+	}
 	if err := o.FS.MkdirAll(o.QuarantineDir); err != nil {
 		return err
 	}

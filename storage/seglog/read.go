@@ -257,7 +257,7 @@ func (l *Log) loadIndex(s *segment) []IndexEntry {
 
 // saveIndex gives the store an index: that of a sealed segment with its end. A store that fails costs a rebuild later.
 func (l *Log) saveIndex(s *segment, e []IndexEntry) {
-	if l.o.Index == nil {
+	if l.o.Index == nil || l.o.ReadOnly {
 		return
 	}
 	if err := l.o.Index.SaveIndex(l.o.Name, s.base, e); err != nil {

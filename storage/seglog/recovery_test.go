@@ -8,7 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"edgehub/internal/vfs"
+	"edgehub/internal/vfs/vfstest"
 )
 
 // damagedLog makes a log of three segments, 10 batches of 5 records in each, and returns its options closed.
@@ -435,3 +439,51 @@ func TestStaleHeader(t *testing.T) {
 }
 
 func sizeOf(b []byte) int64 { return int64(len(b)) }
+
+// TestReadOnly: a log opened for reading tells all that a start would, and changes nothing on the disk.
+func TestReadOnly(t *testing.T) {
+	o, segs := damagedLog(t)
+	edit(t, filepath.Join(o.Dir, segmentName(segs[2].Base, 0)), func(b []byte) []byte { return b[:len(b)-1] })
+	for name, content := range map[string]string{
+		"notes.txt": "x", preparedName: "", rewriteName: "x", segmentName(60, 0): "", segmentName(400, 0): string(make([]byte, 5000)),
+	} {
+		if err := os.WriteFile(filepath.Join(o.Dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := vfstest.New(vfs.OS)
+	for _, op := range []vfstest.Op{
+		vfstest.OpCreate, vfstest.OpRemove, vfstest.OpRename, vfstest.OpMkdir, vfstest.OpSync, vfstest.OpSyncDir, vfstest.OpWrite, vfstest.OpTruncate,
+	} {
+		f.Add(vfstest.Fault{Op: op, Err: syscall.EROFS, Hook: func() { t.Errorf("%s in a log that is read only", op) }})
+	}
+	o.FS, o.ReadOnly = f, true
+	l, rec, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec.TornBytes == 0 || len(rec.Quarantined) != 4 || l.Next() < 145 {
+		t.Fatalf("%+v, next %d", rec, l.Next())
+	}
+	wantDense(t, readAll(t, l, 0), 0, 145)
+	if err := l.Verify(func(d Damage) { t.Error(d) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.SeekTime(timeOf(77)); err != nil {
+		t.Fatal(err)
+	}
+	_, drop := l.DropOldest()
+	for _, err := range []error{tryFill(l, 1), l.Roll(), l.Prepare(), drop} {
+		if !errors.Is(err, ErrReadOnly) {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil || f.OpenFiles() != 0 {
+		t.Fatal(err, f.OpenFiles())
+	}
+	missing := o
+	missing.Dir = filepath.Join(o.Dir, "missing")
+	if _, _, err := Open(missing); !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+}

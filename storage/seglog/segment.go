@@ -29,7 +29,7 @@ type segment struct {
 	base int64
 	gen  uint32
 	salt uint32
-	step int // Options.IndexBytes
+	flag int // to open the file with
 
 	// Published by the committer while the segment is active, length before end; constant once sealed.
 	length atomic.Int64 // bytes that hold whole batches: readers never look beyond
@@ -59,7 +59,10 @@ type hint struct{ offset, pos int64 }
 func newSegment(o *Options, base int64, gen uint32) *segment {
 	s := &segment{
 		fs: o.FS, dir: o.Dir, name: segmentName(base, gen), base: base, gen: gen,
-		salt: segmentSalt(o.Salt, base, gen), step: o.IndexBytes,
+		salt: segmentSalt(o.Salt, base, gen), flag: os.O_RDWR,
+	}
+	if o.ReadOnly {
+		s.flag = os.O_RDONLY
 	}
 	s.end.Store(base)
 	s.maxMs.Store(timeUnknown)
@@ -102,7 +105,7 @@ func (s *segment) acquire() (vfs.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file == nil {
-		f, err := s.fs.OpenFile(s.path(), os.O_RDWR)
+		f, err := s.fs.OpenFile(s.path(), s.flag)
 		if err != nil {
 			return nil, err
 		}

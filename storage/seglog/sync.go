@@ -29,6 +29,9 @@ func (l *Log) Sync() (int64, error) {
 	if l.closed.Load() {
 		return l.synced.Load(), ErrClosed
 	}
+	if l.o.ReadOnly {
+		return l.synced.Load(), nil
+	}
 	if l.inDoubt() {
 		if err := l.repair(nil); err != nil {
 			return l.synced.Load(), err
