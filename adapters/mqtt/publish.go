@@ -19,7 +19,7 @@ func (c *Conn) onPublish(first byte, body []byte) error {
 		return err
 	}
 	m := &c.l.msg
-	now := c.l.s.o.Clock.NowMs()
+	now := c.l.nowMs
 	*m = message.Message{Topic: name, Payload: p.Payload, TimeMs: now, QoS: p.QoS, Retain: p.Retain, Props: p.Props}
 	if p.HasExpiry {
 		m.ExpiresMs = max(now+int64(p.ExpiryS)*1000, 1)

@@ -73,6 +73,7 @@ type loop struct {
 	spare  int      // their capacity
 	queued int      // bytes in the out buffers of the loop's connections
 	behind []*Conn  // connections whose socket does not take everything
+	nowMs  int64    // hub time of the data in hand
 	last   time.Time
 	dirty  bool // a connection has output, or publishes wait for the round
 
@@ -182,7 +183,8 @@ func (s *Server) Need(state any) int { return int(state.(*Conn).need) }
 // OnData implements eventloop.Handler.
 func (s *Server) OnData(state any, b []byte) (used int, ok bool) {
 	c := state.(*Conn)
-	c.seenMs = s.o.Clock.Coarse()
+	c.seenMs = s.o.Clock.NowMs()
+	c.l.nowMs = c.seenMs
 	return c.consume(b), true
 }
 

@@ -79,8 +79,8 @@ func (l *Loop) send(c *Client, d *Delivery) {
 		}
 		return
 	}
-	l.b.Stats.Out.Add(1)
-	l.b.Stats.OutBytes.Add(int64(len(d.Msg.Topic) + len(d.Msg.Payload)))
+	l.out++
+	l.outBytes += int64(len(d.Msg.Topic) + len(d.Msg.Payload))
 }
 
 func (l *Loop) fallBehind(c *Client, p *partition, offset int64) {

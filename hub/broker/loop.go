@@ -31,13 +31,14 @@ type Loop struct {
 	handled      []int64 // by partition id: the offset after the last record handed to this loop's clients
 	// inMail counts, by partition id, the records that are in the mailbox. While there are any, the loop's own commits
 	// go through the mailbox too, or they would overtake them.
-	inMail  []atomic.Int64
-	dirty   []Conn
-	pumps   []*attachment // clients that have something to read from the log
-	unsaved []*attachment // sessions whose records are written at the end of the round
-	closing []func()      // disconnects noticed where they could not be handled
-	active  []*attachment // persistent clients whose progress is to be checkpointed at the next tick
-	clients int
+	inMail        []atomic.Int64
+	dirty         []Conn
+	pumps         []*attachment // clients that have something to read from the log
+	unsaved       []*attachment // sessions whose records are written at the end of the round
+	closing       []func()      // disconnects noticed where they could not be handled
+	active        []*attachment // persistent clients whose progress is to be checkpointed at the next tick
+	clients       int
+	out, outBytes int64 // deliveries of this round
 	// subscribers are the loop's sessions that have subscriptions.
 	subscribers map[*attachment]struct{}
 	shared      Shared
@@ -180,8 +181,18 @@ func (l *Loop) Round() {
 		l.metaFailed(err)
 	}
 	l.flush()
+	l.count()
 	if l.workPos < len(l.work.items) || len(l.touched) > 0 || len(l.closing) > 0 || len(l.pumps) > 0 {
 		l.Schedule()
+	}
+}
+
+// count adds the round's deliveries to the hub's counters: once a round, since loops share them.
+func (l *Loop) count() {
+	if l.out > 0 {
+		l.b.Stats.Out.Add(l.out)
+		l.b.Stats.OutBytes.Add(l.outBytes)
+		l.out, l.outBytes = 0, 0
 	}
 }
 
