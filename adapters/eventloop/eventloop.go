@@ -3,10 +3,14 @@
 //
 //   - an accept that fails for want of descriptors would shut a shared-acceptor engine down, so every loop has a
 //     listener of its own (SO_REUSEPORT); since two engines would then share a port in silence, each address is
-//     first bound without it;
+//     first bound without it; a Unix socket among gnet's listeners would turn that off for all, so those are accepted
+//     here and handed to a loop;
 //   - Discard(0) drops the whole inbound buffer, so it is never called with 0;
 //   - a failing Write runs OnClose inside the caller: handlers must only take note there and act at a safe point;
 //   - the engine returning is the end of the process: Run reports it as an error unless Stop was called.
+//
+// Between the socket and the Handler a listener may put layers, TLS and WebSocket: see Layer. The Handler sees the
+// same Conn whatever is below.
 package eventloop
 
 import (
@@ -22,19 +26,17 @@ import (
 	"github.com/panjf2000/gnet/v2/pkg/logging"
 )
 
-// ErrAddressInUse is returned by Run when another process listens on one of the addresses.
-var ErrAddressInUse = errors.New("eventloop: address in use")
-
-// Conn is a connection as its handler sees it. All methods but Close belong to the connection's loop.
+// Conn is a connection as its handler, or a layer above it, sees it. All methods but Close belong to the connection's
+// loop.
 type Conn interface {
 	// Write sends b now as far as the socket takes it and keeps the rest; b is not retained.
 	// An error means that the connection is gone and that OnClose has already run.
 	Write(b []byte) (int, error)
-	// OutboundBuffered is the number of bytes that the socket has not taken yet.
+	// OutboundBuffered is the number of bytes that wait for the socket: in whatever form the layers keep them.
 	OutboundBuffered() int
 	RemoteAddr() net.Addr
 	LocalAddr() net.Addr
-	// Close closes the connection soon, on its loop; safe from any goroutine.
+	// Close closes the connection soon, on its loop, after the layers have said goodbye; safe from any goroutine.
 	Close() error
 }
 
@@ -42,16 +44,17 @@ type Conn interface {
 type Handler interface {
 	// OnLoop is called once per loop, on it, before its first connection; its result is Loop.State.
 	OnLoop(l *Loop) any
-	// OnOpen returns the connection's own state, or nil to refuse the connection.
-	OnOpen(c Conn, l *Loop) any
+	// OnOpen returns the connection's own state, or nil to refuse the connection. Layers may still be at their
+	// handshakes: a time limit for the first data covers those too.
+	OnOpen(c Conn, l *Loop, on *Listener) any
 	// Need is how many bytes a connection must have before OnData can make progress: a large packet that arrives
 	// in pieces is then gathered once, not copied at each piece. 0 when unknown.
 	Need(state any) int
 	// OnData gets everything received and not yet consumed; b is valid during the call only. It returns how many
 	// bytes it has consumed, and false to close the connection.
 	OnData(state any, b []byte) (used int, ok bool)
-	// AfterData follows OnData once its bytes are disposed of: the place to write from, since a Write can close the
-	// very connection whose data was handled.
+	// AfterData follows one or several OnData once their bytes are disposed of: the place to write from, since a
+	// Write can close the very connection whose data was handled. The connection may have closed in between.
 	AfterData(state any)
 	// OnClose is the last event of a connection. It can run inside a Write.
 	OnClose(state any, err error)
@@ -62,6 +65,11 @@ type Loop struct {
 	ID    int
 	State any // what OnLoop returned
 	el    gnet.EventLoop
+	e     *Engine
+
+	// Owned by the loop.
+	locals    map[any]any
+	listeners map[net.Addr]*Listener // by the address object that gnet has for the listening socket
 }
 
 // Wake runs fn on the loop soon, after the sockets that are ready now. Safe from any goroutine. Wakes are not
@@ -70,34 +78,54 @@ func (l *Loop) Wake(fn func()) error {
 	return l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error { fn(); return nil }))
 }
 
+// Local returns what key stands for on this loop, made on first use: scratch that all connections of a loop share.
+func (l *Loop) Local(key any, create func() any) any {
+	v, ok := l.locals[key]
+	if !ok {
+		if l.locals == nil {
+			l.locals = map[any]any{}
+		}
+		v = create()
+		l.locals[key] = v
+	}
+	return v
+}
+
 // CloseNow closes c from within its loop, before returning. OnClose runs inside.
 func (l *Loop) CloseNow(c Conn) {
-	if gc, ok := c.(gnet.Conn); ok {
-		_ = l.el.Close(gc)
+	if k := base(c); k != nil {
+		k.shut()
 	}
 }
 
-// Nudge makes the loop call OnData again with what is still unconsumed, even if nothing new arrives.
+// Nudge makes the loop call OnData again with what is still unconsumed, even if nothing new arrives. Safe from any
+// goroutine.
 func Nudge(c Conn) {
-	if gc, ok := c.(gnet.Conn); ok {
-		_ = gc.Wake(nil)
+	if k := base(c); k != nil {
+		_ = k.gc.Wake(nil)
 	}
 }
 
 // CloseWrite ends the outgoing half of a connection whose last words are on their way, and leaves the other half open:
 // a socket that is closed while input is unread is reset, and what was sent may never be seen. It reports false when
-// bytes still wait for the socket; nothing is done then.
+// bytes still wait for the socket; nothing more is done then.
 func CloseWrite(c Conn) bool {
-	gc, ok := c.(gnet.Conn)
-	return ok && gc.OutboundBuffered() == 0 && closeWrite(gc.Fd()) == nil
+	k := base(c)
+	if k == nil || k.closed {
+		return false
+	}
+	k.goodbye()
+	return !k.closed && k.gc.OutboundBuffered() == 0 && closeWrite(k.gc.Fd()) == nil
 }
 
 // Options of an engine.
 type Options struct {
-	Addresses []string // host:port, TCP
-	Loops     int      // number of loops, at least 1
-	ReadBytes int      // read buffer per loop, bytes
-	Logf      func(format string, args ...any)
+	Listeners   []*Listener
+	Loops       int           // number of loops, at least 1
+	ReadBytes   int           // read buffer per loop, bytes
+	PerAddress  int           // connections from one address, 0: no limit
+	UserTimeout time.Duration // how long sent data may stay unacknowledged by the peer's kernel, 0: the kernel's default
+	Logf        func(format string, args ...any)
 }
 
 // Engine runs the loops.
@@ -108,15 +136,22 @@ type Engine struct {
 	eng      gnet.Engine
 	booted   chan struct{}
 	bootOnce sync.Once
+	done     chan struct{}
 	stopping atomic.Bool
 	loops    sync.Map // gnet.EventLoop → *Loop
+	peers    peers
+	enroll   sync.Mutex // gnet's choice of the next loop is not safe for several goroutines
+	byAddr   map[string]*Listener
 	mu       sync.Mutex
 	n        int
 }
 
 // New returns an engine that is not running yet.
 func New(o Options, h Handler) *Engine {
-	return &Engine{o: o, h: h, booted: make(chan struct{})}
+	for i, on := range o.Listeners {
+		on.Index = i
+	}
+	return &Engine{o: o, h: h, booted: make(chan struct{}), done: make(chan struct{}), peers: peers{max: o.PerAddress}}
 }
 
 // Booted is closed once all addresses are bound.
@@ -125,20 +160,20 @@ func (e *Engine) Booted() <-chan struct{} { return e.booted }
 // Run binds the addresses and serves until Stop. It returns nil only after Stop: an engine that ends by itself is
 // an error, after which the process must end, since nobody is served any more.
 func (e *Engine) Run() error {
-	addrs := make([]string, 0, len(e.o.Addresses))
-	for _, a := range e.o.Addresses {
-		if err := Probe(a); err != nil {
-			return err
-		}
-		addrs = append(addrs, "tcp://"+a)
+	defer close(e.done)
+	addrs, err := e.bind()
+	if err != nil {
+		return err
 	}
-	err := gnet.Rotate(e, addrs,
+	defer e.closeUnix()
+	err = gnet.Rotate(e, addrs,
 		gnet.WithNumEventLoop(max(e.o.Loops, 1)),
 		gnet.WithReusePort(true),
 		gnet.WithReuseAddr(true),
 		gnet.WithTCPNoDelay(gnet.TCPNoDelay),
 		gnet.WithTCPKeepAlive(2*time.Minute),
 		gnet.WithReadBufferCap(e.o.ReadBytes),
+		gnet.WithTicker(true),
 		gnet.WithLogger(logger{e.o.Logf}),
 		gnet.WithLogLevel(logging.ErrorLevel))
 	switch {
@@ -150,30 +185,26 @@ func (e *Engine) Run() error {
 	return nil
 }
 
-// Probe binds address alone for a moment and says why it cannot: the engine's own binds share ports and would not
-// notice another listener.
-func Probe(address string) error {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		if isAddrInUse(err) {
-			return fmt.Errorf("%w: %s", ErrAddressInUse, address)
-		}
-		return fmt.Errorf("eventloop: listen on %s: %w", address, err)
-	}
-	return l.Close()
-}
-
 // Stop closes all connections and ends Run.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.stopping.Store(true)
 	return e.eng.Stop(ctx)
 }
 
-// OnBoot implements gnet.EventHandler.
+// OnBoot implements gnet.EventHandler. The loops do not exist yet.
 func (e *Engine) OnBoot(eng gnet.Engine) gnet.Action {
 	e.eng = eng
-	e.bootOnce.Do(func() { close(e.booted) })
 	return gnet.None
+}
+
+// OnTick implements gnet.EventHandler. Its first call says that every loop runs and every address is bound; the ticks
+// have no other use.
+func (e *Engine) OnTick() (time.Duration, gnet.Action) {
+	e.bootOnce.Do(func() {
+		e.acceptUnix()
+		close(e.booted)
+	})
+	return 24 * time.Hour, gnet.None
 }
 
 func (e *Engine) loop(el gnet.EventLoop) *Loop {
@@ -181,7 +212,7 @@ func (e *Engine) loop(el gnet.EventLoop) *Loop {
 		return l.(*Loop)
 	}
 	e.mu.Lock()
-	l := &Loop{ID: e.n, el: el}
+	l := &Loop{ID: e.n, el: el, e: e, listeners: map[net.Addr]*Listener{}}
 	e.n++
 	e.mu.Unlock()
 	l.State = e.h.OnLoop(l)
@@ -191,39 +222,59 @@ func (e *Engine) loop(el gnet.EventLoop) *Loop {
 
 // OnOpen implements gnet.EventHandler.
 func (e *Engine) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	st := e.h.OnOpen(c, e.loop(c.EventLoop()))
-	if st == nil {
+	l := e.loop(c.EventLoop())
+	on, _ := c.Context().(*Listener) // of a Unix socket
+	if on == nil {
+		on = l.listener(c.LocalAddr())
+	}
+	c.SetContext(nil)
+	if on == nil || !e.admit(on, c) {
 		return nil, gnet.Close
 	}
-	c.SetContext(st)
+	k := &link{gc: c, l: l, on: on}
+	c.SetContext(k)
+	if k.state = e.h.OnOpen(k.stack(), l, on); k.state == nil {
+		c.SetContext(nil)
+		k.drop(nil)
+		e.release(on, c)
+		return nil, gnet.Close
+	}
 	return nil, gnet.None
 }
 
 // OnTraffic implements gnet.EventHandler.
 func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
-	st := c.Context()
-	if st == nil {
-		return gnet.Close
-	}
-	if c.InboundBuffered() < e.h.Need(st) {
-		return gnet.None
-	}
-	b, _ := c.Peek(-1)
-	used, ok := e.h.OnData(st, b)
+	k, ok := c.Context().(*link)
 	if !ok {
 		return gnet.Close
 	}
-	if used > 0 { // Discard(0) would drop everything
+	layered := len(k.layers) > 0
+	if !layered && c.InboundBuffered() < e.h.Need(k.state) {
+		return gnet.None
+	}
+	b, _ := c.Peek(-1)
+	var used int
+	if layered {
+		used, ok = k.layers[0].Data(b)
+	} else {
+		used, ok = e.h.OnData(k.state, b)
+	}
+	if used > 0 && !k.closed { // Discard(0) would drop everything
 		_, _ = c.Discard(used)
 	}
-	e.h.AfterData(st)
+	e.h.AfterData(k.state)
+	if !ok {
+		k.shut()
+	}
 	return gnet.None
 }
 
 // OnClose implements gnet.EventHandler.
 func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
-	if st := c.Context(); st != nil {
-		e.h.OnClose(st, err)
+	if k, ok := c.Context().(*link); ok && !k.closed {
+		k.drop(err)
+		e.release(k.on, c)
+		e.h.OnClose(k.state, err)
 	}
 	return gnet.None
 }

@@ -2,12 +2,24 @@ package eventloop
 
 import (
 	"errors"
+	"os"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func isAddrInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
 func closeWrite(fd int) error { return syscall.Shutdown(fd, syscall.SHUT_WR) }
+
+func processID() int { return os.Getpid() }
+
+// setUserTimeout bounds how long sent data may stay unacknowledged before the kernel gives the connection up: a peer
+// that has vanished is then noticed long before the last retransmission.
+func setUserTimeout(fd int, d time.Duration) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+}
 
 // RaiseDescriptors raises the soft limit of descriptors to the hard one and returns what is in force.
 func RaiseDescriptors() (int, error) {

@@ -21,6 +21,7 @@ const (
 // Fields are ordered and sized for the many connections that are idle.
 type Conn struct {
 	t      eventloop.Conn
+	on     *eventloop.Listener
 	l      *loop
 	client *broker.Client // nil before CONNACK and after a takeover
 	out    []byte         // queued output; nil when there is none

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"slices"
-	"strings"
 
 	"edgehub/adapters/eventloop"
 	"edgehub/adapters/mqtt/packet"
@@ -45,14 +44,23 @@ func (c *Conn) onConnect(body []byte) error {
 	return nil
 }
 
+// anonymousAllowed says whether the client may do without a user: its listener allows it, or it has shown a
+// certificate that the listener trusts.
 func (c *Conn) anonymousAllowed() bool {
-	local := c.t.LocalAddr().String()
-	for _, l := range c.l.s.o.Listeners {
-		if l.Address == local || strings.HasPrefix(l.Address, "0.0.0.0:") || strings.HasPrefix(l.Address, "[::]:") || strings.HasPrefix(l.Address, ":") {
-			return l.AllowAnonymous
-		}
+	return c.l.s.o.Listeners[c.on.Index].AllowAnonymous || c.certName() != ""
+}
+
+// certName is the name in the client's certificate, where the listener has verified one.
+func (c *Conn) certName() string {
+	st, ok := eventloop.TLSState(c.t)
+	if !ok || len(st.VerifiedChains) == 0 {
+		return ""
 	}
-	return len(c.l.s.o.Listeners) == 1 && c.l.s.o.Listeners[0].AllowAnonymous
+	leaf := st.VerifiedChains[0][0]
+	if leaf.Subject.CommonName != "" || len(leaf.DNSNames) == 0 {
+		return leaf.Subject.CommonName
+	}
+	return leaf.DNSNames[0]
 }
 
 // request is what the CONNECT asks of the broker.

@@ -19,7 +19,7 @@ type Info struct {
 
 // Info returns what operators see of the connection.
 func (c *Conn) Info() Info {
-	return Info{Remote: c.t.RemoteAddr(), Local: c.t.LocalAddr(), Protocol: protocolName(c.version), ConnectedMs: c.sinceMs,
+	return Info{Username: c.certName(), Remote: c.t.RemoteAddr(), Local: c.t.LocalAddr(), Protocol: protocolName(c.version), ConnectedMs: c.sinceMs,
 		KeepAliveS: int(c.keepAlive), Clean: c.clean, Outbound: c.buffered + len(c.out)}
 }
 

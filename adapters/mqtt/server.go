@@ -20,9 +20,8 @@ import (
 	"edgehub/internal/hubtime"
 )
 
-// Listener is what the server knows of one address.
+// Listener is what the server knows of one address; its place in the list is eventloop.Listener.Index.
 type Listener struct {
-	Address        string
 	AllowAnonymous bool
 }
 
@@ -161,7 +160,7 @@ func (s *Server) OnLoop(el *eventloop.Loop) any {
 }
 
 // OnOpen implements eventloop.Handler.
-func (s *Server) OnOpen(t eventloop.Conn, el *eventloop.Loop) any {
+func (s *Server) OnOpen(t eventloop.Conn, el *eventloop.Loop, on *eventloop.Listener) any {
 	if s.draining.Load() {
 		return nil
 	}
@@ -172,7 +171,7 @@ func (s *Server) OnOpen(t eventloop.Conn, el *eventloop.Loop) any {
 	}
 	l := el.State.(*loop)
 	now := s.o.Clock.Coarse()
-	c := &Conn{t: t, l: l, seenMs: now, sinceMs: now}
+	c := &Conn{t: t, on: on, l: l, seenMs: now, sinceMs: now}
 	l.wheel.add(c, c.seenMs+s.o.ConnectTimeout.Milliseconds())
 	return c
 }

@@ -53,16 +53,17 @@ type Server struct {
 	log     *slog.Logger
 	started time.Time
 
-	dir     *datadir.Dir
-	meta    *meta.Store
-	clock   *hubtime.Clock
-	streams *stream.Set
-	broker  *broker.Broker
-	mqtt    *mqtt.Server
-	engine  *eventloop.Engine
-	admin   *admin.Server
-	uplinks []*uplinkRunner
-	source  *source
+	dir       *datadir.Dir
+	meta      *meta.Store
+	clock     *hubtime.Clock
+	streams   *stream.Set
+	broker    *broker.Broker
+	mqtt      *mqtt.Server
+	engine    *eventloop.Engine
+	listeners []*eventloop.Listener
+	admin     *admin.Server
+	uplinks   []*uplinkRunner
+	source    *source
 
 	ready     atomic.Bool
 	stopping  atomic.Bool
@@ -274,7 +275,8 @@ func (s *Server) startMQTT() {
 	l := &s.cfg.Limits
 	var listeners []mqtt.Listener
 	for _, x := range s.cfg.Listeners {
-		listeners = append(listeners, mqtt.Listener{Address: x.Address, AllowAnonymous: x.AllowAnonymous})
+		listeners = append(listeners, mqtt.Listener{AllowAnonymous: x.AllowAnonymous})
+		s.listeners = append(s.listeners, &eventloop.Listener{Address: x.Address})
 	}
 	s.mqtt = mqtt.New(mqtt.Options{Broker: s.broker, Clock: s.clock, Logger: s.log, Listeners: listeners,
 		MaxConnections: s.maxConns, MaxPacket: int(l.MaxPacketBytes), TopicLevels: l.TopicLevelsMax, ReceiveMaximum: l.ReceiveMaximum,
@@ -284,7 +286,7 @@ func (s *Server) startMQTT() {
 	if loops == 0 {
 		loops = runtime.GOMAXPROCS(0)
 	}
-	s.engine = eventloop.New(eventloop.Options{Addresses: addresses(s.cfg), Loops: loops, ReadBytes: readBytes,
+	s.engine = eventloop.New(eventloop.Options{Listeners: s.listeners, Loops: loops, ReadBytes: readBytes,
 		Logf: func(format string, args ...any) { s.log.Warn("event loop: " + fmt.Sprintf(format, args...)) }}, s.mqtt)
 }
 
