@@ -160,6 +160,7 @@ func (s *Server) open() (err error) {
 	next := map[string]int64{}
 	for _, p := range s.streams.Partitions {
 		next[p.Name] = p.Log.Next()
+		s.clock.Raise(p.Log.LastTime())
 	}
 	if s.dir.Unclean() {
 		s.log.Info("the last run did not stop cleanly; recovered")

@@ -10,8 +10,8 @@ import (
 
 const (
 	retentionEvery = 5 * time.Second
-	// prepareEvery is how often the next segment of busy partitions is made ready off the event loops.
-	prepareEvery = 100 * time.Millisecond
+	// parkAfter is how many passes a partition must have been quiet to give its descriptor back.
+	parkAfter = 12
 )
 
 // RetentionHooks are asked before segments go.
@@ -30,11 +30,13 @@ type RetentionHooks struct {
 // retention deletes whole segments from the front of the partitions. It never deletes for a limit that comes from
 // the free space, and never at start.
 type retention struct {
-	set   *Set
-	hooks RetentionHooks
-	kick  chan struct{}
-	done  chan struct{}
-	wg    sync.WaitGroup
+	set    *Set
+	hooks  RetentionHooks
+	kick   chan struct{}
+	wanted chan struct{}            // a next segment
+	quiet  map[*Partition]quietness // owned by the goroutine
+	done   chan struct{}
+	wg     sync.WaitGroup
 
 	mu    sync.Mutex // one enforcement at a time
 	since map[*Partition]segmentAge
@@ -47,7 +49,8 @@ type segmentAge struct {
 }
 
 func newRetention(s *Set) *retention {
-	return &retention{set: s, kick: make(chan struct{}, 1), done: make(chan struct{}),
+	return &retention{set: s, kick: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
+		quiet: map[*Partition]quietness{}, done: make(chan struct{}),
 		since: map[*Partition]segmentAge{}}
 }
 
@@ -71,6 +74,10 @@ func (r *retention) stop() {
 
 // Appended tells retention that n bytes were added to p, so that max_bytes is a hard limit whatever the rate.
 func (s *Set) Appended(p *Partition, n int) {
+	s.sync.noteUnsynced()
+	if p.Log.NeedsPrepare() {
+		poke(s.retention.wanted)
+	}
 	st := p.Stream
 	if total := st.bytes.Add(int64(n)); st.MaxBytes > 0 && total > st.MaxBytes {
 		if st.RejectNew {
@@ -87,16 +94,15 @@ func (r *retention) run() {
 	defer r.wg.Done()
 	every := time.NewTicker(retentionEvery)
 	defer every.Stop()
-	prepare := time.NewTicker(prepareEvery)
-	defer prepare.Stop()
 	for {
 		select {
 		case <-r.done:
 			return
-		case <-prepare.C:
+		case <-r.wanted:
 			r.prepare()
 			continue
 		case <-every.C:
+			r.park()
 		case <-r.kick:
 		}
 		for _, st := range r.set.Streams {
@@ -115,6 +121,25 @@ func (r *retention) prepare() {
 				r.set.o.Logger.Warn("the next segment could not be prepared", "partition", p.Name, "err", err)
 			}
 		}
+	}
+}
+
+// quietness is for how many passes a partition has not moved.
+type quietness struct {
+	next   int64
+	passes int
+}
+
+// park gives the descriptors of quiet partitions back: a hub may have a thousand.
+func (r *retention) park() {
+	for _, p := range r.set.Partitions {
+		q := r.quiet[p]
+		if next := p.Log.Next(); next != q.next {
+			q = quietness{next: next}
+		} else if q.passes++; q.passes == parkAfter {
+			p.Log.Park()
+		}
+		r.quiet[p] = q
 	}
 }
 

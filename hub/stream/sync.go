@@ -2,6 +2,7 @@ package stream
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,10 +16,12 @@ const (
 )
 
 // syncer is the group fdatasync: one goroutine syncs whatever was asked for since its last pass. While one pass runs,
-// the next one gathers, so that under load each fdatasync serves many commits.
+// the next one gathers, so that under load each fdatasync serves many commits. It sleeps when nothing is unsynced.
 type syncer struct {
 	set      *Set
-	wake     chan struct{}
+	wake     chan struct{} // a sync was asked for
+	armed    chan struct{} // something is unsynced
+	arm      atomic.Bool   // armed was sent and not yet seen
 	done     chan struct{}
 	wg       sync.WaitGroup
 	onSynced func(p *Partition, synced int64)
@@ -26,7 +29,8 @@ type syncer struct {
 }
 
 func newSyncer(s *Set) *syncer {
-	return &syncer{set: s, wake: make(chan struct{}, 1), done: make(chan struct{}), failed: map[*Partition]bool{}}
+	return &syncer{set: s, wake: make(chan struct{}, 1), armed: make(chan struct{}, 1), done: make(chan struct{}),
+		failed: map[*Partition]bool{}}
 }
 
 func (y *syncer) start(onSynced func(*Partition, int64)) {
@@ -47,44 +51,85 @@ func (y *syncer) stop() {
 // RequestSync asks for p to be synced now; the outcome comes through onSynced. Never blocks.
 func (s *Set) RequestSync(p *Partition) {
 	if !p.syncing.Swap(true) {
-		select {
-		case s.sync.wake <- struct{}{}:
-		default:
-		}
+		poke(s.sync.wake)
 	}
 }
 
 // Follow keeps the synced offset of p close to its end from now on: an uplink reads it.
-func (s *Set) Follow(p *Partition) { p.follow.Store(true) }
+func (s *Set) Follow(p *Partition) {
+	p.follow.Store(true)
+	s.sync.noteUnsynced()
+}
+
+// noteUnsynced has the syncer look around within followEvery.
+func (y *syncer) noteUnsynced() {
+	if !y.arm.Swap(true) {
+		poke(y.armed)
+	}
+}
+
+func poke(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
 
 func (y *syncer) run() {
 	defer y.wg.Done()
-	tick := time.NewTicker(followEvery)
-	defer tick.Stop()
-	lazy := time.Now()
+	t := time.NewTimer(0)
+	defer t.Stop()
+	ticking := true
+	var lazy time.Time // when everything was last synced
 	for {
-		all := false
 		select {
 		case <-y.done:
 			return
 		case <-y.wake:
-		case now := <-tick.C:
-			if all = now.Sub(lazy) >= lazyEvery; all {
-				lazy = now
-			}
 			for _, p := range y.set.Partitions {
-				if all || p.follow.Load() || p.Stream.Durability == Synced {
+				if p.syncing.Load() {
 					y.sync(p)
 				}
 			}
-			continue
-		}
-		for _, p := range y.set.Partitions {
-			if p.syncing.Load() {
-				y.sync(p)
+		case <-y.armed:
+			if !ticking {
+				ticking = true
+				t.Reset(followEvery)
+			}
+		case now := <-t.C:
+			ticking = false
+			y.arm.Store(false) // an append from here on arms anew
+			all := now.Sub(lazy) >= lazyEvery
+			if all {
+				lazy = now
+			}
+			if wait := y.pass(all); wait > 0 {
+				ticking = true
+				t.Reset(wait)
 			}
 		}
 	}
+}
+
+// pass syncs what is due and returns when to come again, 0 when nothing is left.
+func (y *syncer) pass(all bool) (wait time.Duration) {
+	for _, p := range y.set.Partitions {
+		if p.Log.Synced() >= p.Log.Next() {
+			continue
+		}
+		if all || p.follow.Load() || p.Stream.Durability == Synced {
+			y.sync(p)
+		}
+		if p.Log.Synced() < p.Log.Next() {
+			if wait == 0 || p.follow.Load() {
+				wait = lazyEvery
+				if p.follow.Load() {
+					wait = followEvery
+				}
+			}
+		}
+	}
+	return wait
 }
 
 // sync syncs p if anything is unsynced. The request flag is cleared first: an append during the fdatasync asks again.

@@ -13,7 +13,7 @@ import (
 //
 // A Clock is safe for concurrent use.
 type Clock struct {
-	base  int64 // milliseconds of hub time at start
+	base  atomic.Int64 // milliseconds of hub time at start
 	start time.Time
 	last  atomic.Int64
 }
@@ -21,14 +21,24 @@ type Clock struct {
 // New returns a clock that continues from floor, the last hub time of the previous run in milliseconds (0: none).
 func New(floor int64) *Clock {
 	now := time.Now()
-	c := &Clock{base: max(now.UnixMilli(), floor), start: now}
-	c.last.Store(c.base)
+	c := &Clock{start: now}
+	c.base.Store(max(now.UnixMilli(), floor))
+	c.last.Store(c.base.Load())
 	return c
 }
 
 // NowMs is the hub time in milliseconds since the Unix epoch.
 func (c *Clock) NowMs() int64 {
-	return c.base + int64(time.Since(c.start)/time.Millisecond)
+	return c.base.Load() + int64(time.Since(c.start)/time.Millisecond)
+}
+
+// Raise makes hub time at least floor, the time of a record that is in the log already. It is for the start of a run,
+// before anybody has read the clock for keeps.
+func (c *Clock) Raise(floor int64) {
+	if ahead := floor - c.NowMs(); ahead > 0 {
+		c.base.Add(ahead)
+	}
+	c.Tick()
 }
 
 // Coarse is the hub time as of the last Tick, in milliseconds: for paths that run per packet and need no more

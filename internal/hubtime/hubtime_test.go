@@ -34,3 +34,18 @@ func TestClockStartsAtWallTimeWhenTheFloorIsOlder(t *testing.T) {
 		}
 	})
 }
+
+func TestRaiseNeverGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(0)
+		start := c.NowMs()
+		c.Raise(start - 1000)
+		if c.NowMs() != start {
+			t.Fatal("an older floor moved the clock")
+		}
+		c.Raise(start + 5000)
+		if c.NowMs() != start+5000 || c.Coarse() != start+5000 {
+			t.Fatalf("hub time is %d ms after the floor", c.NowMs()-start-5000)
+		}
+	})
+}
