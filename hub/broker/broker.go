@@ -50,6 +50,7 @@ type Meta interface {
 	Put(key, value []byte)
 	Delete(key []byte)
 	Commit() error
+	Sync() error
 	Scan(prefix []byte, fn func(key, value []byte) error) error
 }
 
@@ -141,6 +142,7 @@ type Broker struct {
 		n    int
 	}
 	version atomic.Uint64
+	willSeq atomic.Uint64
 
 	reg      registry
 	retained retained

@@ -26,10 +26,10 @@ type Client struct {
 	gen     uint32
 
 	// What the metadata has of this session, see state.go.
-	stored        bool // a session record
-	positioned    bool // a position record
-	willStored    bool // a will record
-	inboundStored bool // a record of inbound QoS 2
+	stored        bool   // a session record
+	positioned    bool   // a position record
+	willSeq       uint64 // of the will record, 0: none
+	inboundStored bool   // a record of inbound QoS 2
 	// exact holds positions in live partitions that the position record must name until the vector has passed them:
 	// QoS 2 messages below were completed and have no record any more.
 	exact   []session.Position
@@ -180,6 +180,8 @@ func (l *Loop) pass(c *Client) (offline bool) {
 		sh.connected--
 		if !c.Persistent() {
 			delete(sh.clients, c.ClientID)
+		} else {
+			l.b.timers.scheduleAt(c, l.b.o.Clock.NowMs())
 		}
 		sh.mu.Unlock()
 		return true
@@ -345,7 +347,6 @@ func (l *Loop) goOffline(c *Client) {
 	}
 	l.b.putSession(c, false)
 	l.b.putPositions(c, nil)
-	l.b.timers.scheduleAt(c, l.b.o.Clock.NowMs())
 	l.pass(c)
 }
 

@@ -187,16 +187,20 @@ type inboundKnown struct {
 
 // will: those of sessions that were connected are fired, delayed ones wait on, counted from now.
 func (r *recovery) will(key, v []byte) bool {
-	id := string(key[len(prefixWill):])
+	id, seq, ok := cutClient(key, prefixWill)
+	if !ok || len(seq) != 8 {
+		return false
+	}
 	w, err := decodeWill(slices.Clone(v))
 	if err != nil {
 		return false
 	}
 	c := r.client(id)
-	if c == nil { // a session that ended with its connection
+	if c == nil || c.will != nil { // of a session that ended with its connection, or one that was about to be published
 		c = &Client{Session: session.Session{ClientID: id}}
 	}
-	c.will, c.willStored = w, true
+	c.will, c.willSeq = w, binary.BigEndian.Uint64(seq)
+	r.b.willSeq.Store(max(r.b.willSeq.Load(), c.willSeq)) // still single-threaded
 	r.wills = append(r.wills, c)
 	return true
 }
@@ -292,6 +296,11 @@ func (r *recovery) finishClient(c *Client, now int64) {
 	fl := r.flights[c]
 	slices.SortFunc(fl, func(a, b recovered) int { return cmp.Compare(a.f.Seq, b.f.Seq) })
 	for _, x := range fl {
+		if x.key.offset >= r.b.parts[x.key.part].Log.Next() {
+			// A power cut took the record back; its offset is given to another one.
+			r.b.o.Meta.Delete(r.b.flightRecordKey(c.ClientID, x.key))
+			continue
+		}
 		if c.skip == nil {
 			c.skip = map[flightKey]bool{}
 		}
@@ -314,6 +323,16 @@ func (r *recovery) finishClient(c *Client, now int64) {
 	}
 	for i := range c.Cursors {
 		c.Cursors[i].Next = min(c.Cursors[i].Next, r.b.parts[c.Cursors[i].Part].Log.Next())
+	}
+	for _, id := range c.Flights.Ordered() {
+		if f := c.Flights.Get(id); f.Offset >= r.b.parts[f.Part].Log.Next() {
+			c.Flights.Remove(id)
+		}
+	}
+	for _, s := range c.Subs {
+		for i := range s.Starts {
+			s.Starts[i].Offset = min(s.Starts[i].Offset, r.b.parts[s.Starts[i].Part].Log.Next())
+		}
 	}
 	r.b.putSession(c, false)
 	r.b.putInbound(c)

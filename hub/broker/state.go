@@ -17,7 +17,8 @@ import (
 //	c/CLIENT            positions in partitions where it is not simply live, and QoS 1 messages in flight
 //	f/CLIENT NUL PART NUL OFFSET  a QoS 2 message in flight to the client
 //	q/CLIENT            QoS 2 messages from the client that it has not released
-//	w/CLIENT            the will of a connection, or a delayed one of an offline session
+//	w/CLIENT NUL SEQ    the will of a connection, or a delayed one of an offline session; each has a number of its own,
+//	                    since the record of one that is being published goes when its successor may be there already
 //	r/TOPIC             where the retained message of a topic is
 //	v/PART              position that every connected session has reached (see checkpoint.go)
 //	t                   last hub time
@@ -35,7 +36,6 @@ const (
 
 func sessionKey(id string) []byte  { return append([]byte(prefixSession), id...) }
 func positionKey(id string) []byte { return append([]byte(prefixPosition), id...) }
-func willKey(id string) []byte     { return append([]byte(prefixWill), id...) }
 func retainedKey(n string) []byte  { return append([]byte(prefixRetained), n...) }
 func vectorKey(part string) []byte { return append([]byte(prefixVector), part...) }
 
@@ -44,6 +44,10 @@ func subKey(id, filter string) []byte {
 }
 
 func inboundKey(id string) []byte { return append([]byte(prefixInbound), id...) }
+
+func willKey(id string, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(append([]byte(prefixWill), id...), 0), seq)
+}
 
 // flightKey is a record of the log.
 type flightKey struct {
@@ -290,7 +294,7 @@ func (b *Broker) wipe(c *Client) {
 	b.unstore(c)
 	c.Clear()
 	c.skip, c.exact = nil, nil
-	if c.will == nil && c.willStored {
+	if c.will == nil && c.willSeq != 0 {
 		b.putWill(c)
 	}
 }

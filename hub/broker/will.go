@@ -13,35 +13,40 @@ import (
 // killed are found by it and fired after the restart.
 func (b *Broker) putWill(c *Client) {
 	if c.will == nil {
-		if c.willStored {
-			c.willStored = false
-			b.o.Meta.Delete(willKey(c.ClientID))
+		if c.willSeq != 0 {
+			b.o.Meta.Delete(willKey(c.ClientID, c.willSeq))
+			c.willSeq = 0
 		}
 		return
 	}
-	c.willStored = true
-	b.o.Meta.Put(willKey(c.ClientID), encodeWill(c.will))
+	c.willSeq = b.willSeq.Add(1)
+	b.o.Meta.Put(willKey(c.ClientID, c.willSeq), encodeWill(c.will))
 }
 
-// fireWill publishes the client's will and forgets it once it is committed: a kill in between fires it again, which is
-// better than never.
+// fireWill publishes the client's will and forgets it.
 func (b *Broker) fireWill(c *Client) {
-	w, key := c.will, willKey(c.ClientID)
-	c.will, c.willStored = nil, false
+	w, seq := c.will, c.willSeq
+	c.will, c.willSeq = nil, 0
+	b.publishWill(c.ClientID, w, seq)
+}
+
+// publishWill publishes a will and deletes its record once it is committed: a kill in between fires it again, which is
+// better than never.
+func (b *Broker) publishWill(client string, w *Will, seq uint64) {
 	w.Msg.TimeMs = b.o.Clock.NowMs()
 	if w.Msg.ExpiresMs > 0 { // kept as an interval until now
 		w.Msg.ExpiresMs += w.Msg.TimeMs
 	}
 	b.PublishDirect(&w.Msg, func(_ *stream.Partition, _ int64, code byte) {
 		if code != CodeOK {
-			b.log.Warn("a will could not be published", "client", c.ClientID, "topic", string(w.Msg.Topic), "code", code)
+			b.log.Warn("a will could not be published", "client", client, "topic", string(w.Msg.Topic), "code", code)
 		}
 		b.Stats.WillsFired.Add(1)
-		b.o.Meta.Delete(key)
+		b.o.Meta.Delete(willKey(client, seq))
 	})
 }
 
-// encodeWill: delay (4 bytes), time of storing (8), lengths and bytes of topic and payload, headers.
+// encodeWill: delay (4 bytes), lengths and bytes of topic and payload, number of headers, headers.
 func encodeWill(w *Will) []byte {
 	var h seglog.Headers
 	w.Msg.AppendHeaders(&h)
