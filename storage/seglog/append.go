@@ -24,8 +24,8 @@ func (l *Log) Append(b *Builder) error {
 	}
 	s := l.active
 	pos := s.length.Load()
-	b.seal(s.salt, pos)
-	if _, err := l.file.WriteAt(b.buf, pos); err != nil {
+	out := l.wire(b, s.salt, pos)
+	if _, err := l.file.WriteAt(out, pos); err != nil {
 		l.stats.writeFailures.Add(1)
 		// Part of the batches may be in the file, whole and provable: they must go before anything else is written
 		// after them, or a restart would find records whose publishers were told that they failed.
@@ -33,7 +33,7 @@ func (l *Log) Append(b *Builder) error {
 		_ = l.cutTail()
 		return fmt.Errorf("seglog: %s: append %d bytes at offset %d: %w", l.o.Name, b.Len(), b.base, err)
 	}
-	l.publish(s, b, pos)
+	l.publish(s, b, pos, len(out))
 	if l.parked.Load() {
 		l.parked.Store(false)
 	}
@@ -94,18 +94,18 @@ func (l *Log) cutTail() error {
 // order; so whatever offset a reader may ask for lies below the length it sees, and every byte below length has been
 // written whole. A published batch stays where it is until its segment
 // is dropped, or rewritten after a failed fsync.
-func (l *Log) publish(s *segment, b *Builder, pos int64) {
+func (l *Log) publish(s *segment, b *Builder, pos int64, size int) {
 	last := s.maxMs.Load()
 	for i := range b.batches {
 		x := &b.batches[i]
-		s.index.add(IndexEntry{Offset: x.base, Position: pos + int64(x.pos), MaxTimeMs: last})
+		s.index.add(IndexEntry{Offset: x.base, Position: pos + int64(l.packer.at(b, i)), MaxTimeMs: last})
 		last = max(last, x.maxMs)
 	}
 	s.maxMs.Store(last)
 	if last > l.lastMs.Load() {
 		l.lastMs.Store(last)
 	}
-	s.length.Store(pos + int64(len(b.buf)))
+	s.length.Store(pos + int64(size))
 	s.end.Store(b.next)
 	l.next.Store(b.next)
 }

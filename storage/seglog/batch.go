@@ -125,11 +125,11 @@ func parseHeader(b []byte) (batchHeader, error) {
 	}
 	h.size = int(length) + lengthFrom
 	delta := int64(int32(binary.BigEndian.Uint32(b[posLastDelta:])))
-	// Sums below may not overflow, and a batch has at least one record and at most one per offset.
+	// Sums below may not overflow, and a batch has at most one record per offset; without any it is void, see voidBatch.
 	if h.base < 0 || h.base > math.MaxInt64-math.MaxInt32 {
 		return batchHeader{}, ErrMalformed
 	}
-	if delta < 0 || h.count < 1 || int64(h.count) > delta+1 {
+	if delta < 0 || h.count < 0 || int64(h.count) > delta+1 || h.count == 0 && h.size != headerSize {
 		return h, ErrMalformed
 	}
 	h.last = h.base + delta
@@ -150,6 +150,18 @@ func checkBatch(b []byte, salt uint32, pos int64) (batchHeader, error) {
 		return h, ErrChecksum
 	}
 	return h, err
+}
+
+// voidBatch appends a batch that has no records: it says that the offsets from…to−1 are known to be lost, so that a
+// repaired segment is whole again. Readers step over it. Its header CRC is left to the caller.
+func voidBatch(dst []byte, from, to, ms int64) []byte {
+	start := len(dst)
+	dst = append(dst, make([]byte, headerSize)...)
+	b := dst[start:]
+	finishHeader(b, from, 0, ms, ms)
+	binary.BigEndian.PutUint32(b[posLastDelta:], uint32(to-from-1))
+	binary.BigEndian.PutUint32(b[posCRC:], crc32.Checksum(b[posAttrs:], castagnoli))
+	return dst
 }
 
 // finishHeader fills in everything but the header CRC, which depends on where the batch will be written.

@@ -52,6 +52,7 @@ type Options struct {
 	IndexBytes    int        // distance of index entries; 0 means IndexBytesDefault
 	Index         IndexStore // may be nil: indexes of sealed segments are then rebuilt when needed
 	QuarantineDir string     // where unusable files go; "" means Dir/quarantine
+	Codec         Codec      // of new batches; all codecs are read whatever it is
 	ReadOnly      bool       // change nothing on the disk: for a directory that no hub has open
 }
 
@@ -81,6 +82,7 @@ type Log struct {
 	gen       uint32   // generation of new segments
 	dirtyTail bool     // a failed write left bytes beyond length that could not be cut yet
 	doubt     error    // a failed fsync that has not been repaired
+	packer    packer
 
 	syncMu sync.Mutex // one syncer at a time
 	saved  int64      // owned by syncMu: position up to which the active segment's index is stored
@@ -324,27 +326,6 @@ func (l *Log) syncDir() error {
 
 // Damage returns the damaged stretches met so far, by offset. At most damageMax are kept; Stats counts all.
 func (l *Log) Damage() []Damage { return l.damage.list() }
-
-// Verify proves every batch of every segment and tells fn of each damaged stretch. It reads the whole log.
-func (l *Log) Verify(fn func(Damage)) error {
-	for _, s := range l.view.Load().segs {
-		stop := s.end.Load() // before length: see publish
-		f, err := s.acquire()
-		if errors.Is(err, errNotExist) && l.First() > s.base {
-			continue // dropped meanwhile
-		}
-		if err != nil {
-			return fmt.Errorf("seglog: %s: %w", l.o.Name, err)
-		}
-		sc := newScan(s, f, 0, s.base, stop)
-		sc.bad = l.tell(s, fn)
-		for sc.next() {
-		}
-		sc.close()
-		s.release()
-	}
-	return nil
-}
 
 // tell returns a function that remembers damage to a segment, and tells the functions given.
 //

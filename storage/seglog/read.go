@@ -9,7 +9,7 @@ import (
 	"edgehub/internal/vfs"
 )
 
-// Read appends whole, proven batches to dst and returns it. The first batch contains the record at from, or is the
+// Read appends whole, proven batches to dst and returns it, compressed ones as if they had not been. The first batch contains the record at from, or is the
 // first after it where records are missing; after it come as many as fit into maxBytes together, never beyond Next.
 // Nothing is appended when from is at or beyond Next, or when all that is left is damaged: wait for Next to rise.
 // ErrTrimmed means that from was dropped: go on at First. Damaged batches are stepped over and told by Damage.
@@ -87,6 +87,14 @@ func (l *Log) readSegment(s *segment, from, stop int64, maxBytes int, dst []byte
 			continue
 		}
 		dst = dst[:len(dst)+t.kept]
+		if t.packed {
+			var whole bool
+			if dst, whole = unpack(dst, start, len(dst)-t.kept, maxBytes); !whole && len(dst) == start {
+				return l.readAround(s, f, at, from, stop, dst)
+			} else if !whole {
+				return dst, nil
+			}
+		}
 		at, from = place{pos: at.pos + int64(t.used), offset: max(at.offset, t.offset)}, t.from
 		tooLong := t.need > 0 && at.pos+int64(t.need) > limit
 		if len(dst) == start && (t.bad != nil || tooLong) {
@@ -115,6 +123,7 @@ type take struct {
 	need   int   // size of the batch at used, which the block does not hold whole
 	end    bool  // the batch at used is beyond stop
 	bad    error // the batch at used cannot be proven
+	packed bool  // some of the wanted batches are compressed
 }
 
 func (t *take) run(block []byte, salt uint32, at place) {
@@ -136,10 +145,11 @@ func (t *take) run(block []byte, salt uint32, at place) {
 			return
 		}
 		if h.last >= t.from {
-			if t.kept != t.used {
+			if h.count > 0 {
 				copy(block[t.kept:], rest[:h.size])
+				t.kept += h.size
+				t.packed = t.packed || h.attrs&attrsCodec != 0
 			}
-			t.kept += h.size
 			t.from = h.last + 1
 		}
 		t.used += h.size
@@ -155,9 +165,14 @@ func (l *Log) readAround(s *segment, f vfs.File, at place, from, stop int64, dst
 	at = sc.prove(at)
 	sc.pos, sc.expect = at.pos, at.offset
 	for sc.next() {
-		if sc.header.last >= from {
+		if sc.header.last >= from && sc.header.count > 0 {
+			out, err := appendPlain(dst, sc.batch, sc.header)
+			if err != nil {
+				sc.bad(sc.damageOf(err))
+				continue
+			}
 			s.setHint(sc.expect, sc.pos)
-			return append(dst, sc.batch...), nil
+			return out, nil
 		}
 	}
 	return dst, nil
@@ -341,8 +356,13 @@ func (l *Log) seekTimeIn(s *segment, ms, stop int64) (int64, bool, error) {
 		if sc.header.maxMs < ms {
 			continue
 		}
+		plain, err := appendPlain(nil, sc.batch, sc.header)
+		if err != nil {
+			sc.bad(sc.damageOf(err))
+			continue
+		}
 		var r Scanner
-		for r.Reset(sc.batch); r.Next(); {
+		for r.Reset(plain); r.Next(); {
 			if r.rec.TimeMs >= ms {
 				return r.rec.Offset, true, nil
 			}

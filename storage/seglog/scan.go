@@ -154,6 +154,11 @@ func (c *scan) step(d Damage) {
 	c.pos, c.expect, c.ioErr = d.Position+d.Bytes, max(c.expect, d.To), nil
 }
 
+// damageOf describes the current batch as one whose checksums hold and whose content makes no sense.
+func (c *scan) damageOf(err error) Damage {
+	return Damage{Segment: c.s.name, Position: c.at, Bytes: int64(c.header.size), From: c.header.base, To: c.header.last + 1, Err: err}
+}
+
 // candidate returns the first position from pos on where a proven header is, whatever is after it.
 func (c *scan) candidate(pos int64) (int64, bool) {
 	for pos+headerSize <= c.limit {

@@ -37,8 +37,10 @@ func (s *Scanner) Reset(chunk []byte) { *s = Scanner{buf: chunk, prev: -1} }
 
 // Next decodes the next record. It returns false at the end of the chunk and at an error.
 func (s *Scanner) Next() bool {
-	if s.left == 0 && !s.nextBatch() {
-		return false
+	for s.left == 0 {
+		if !s.nextBatch() {
+			return false
+		}
 	}
 	if !s.decode() {
 		s.fail(ErrMalformed)
