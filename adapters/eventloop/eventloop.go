@@ -101,7 +101,7 @@ func (l *Loop) CloseNow(c Conn) {
 // Nudge makes the loop call OnData again with what is still unconsumed, even if nothing new arrives. Safe from any
 // goroutine.
 func Nudge(c Conn) {
-	if k := base(c); k != nil {
+	if k := base(c); k != nil && !k.l.e.stopping.Load() {
 		_ = k.gc.Wake(nil)
 	}
 }
@@ -116,6 +116,19 @@ func CloseWrite(c Conn) bool {
 	}
 	k.goodbye()
 	return !k.closed && k.gc.OutboundBuffered() == 0 && closeWrite(k.gc.Fd()) == nil
+}
+
+// lingerFor is how long a client may take to close after a layer has told it why the connection ends.
+const lingerFor = time.Second
+
+// Linger ends a connection for a layer that has said why: as CloseWrite, and the rest a moment later. It reports false
+// when the connection must be closed at once; when it is true, input still comes and is to be dropped.
+func Linger(c Conn) bool {
+	if !CloseWrite(c) {
+		return false
+	}
+	time.AfterFunc(lingerFor, func() { _ = c.Close() }) // an error means that the engine has stopped
+	return true
 }
 
 // Options of an engine.

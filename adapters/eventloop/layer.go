@@ -174,13 +174,16 @@ const carryKeep = 4 << 10
 
 // Deliver gives b, behind what is held, to up and holds what it leaves. It returns what up returns.
 func (c *Carry) Deliver(up Upper, b []byte) bool {
+	if len(b) == 0 && len(c.held) == 0 {
+		return true
+	}
 	if len(c.held) > 0 {
 		c.held = append(c.held, b...)
 		if len(c.held) < up.Need() {
 			return true
 		}
 		b = c.held
-	} else if need := up.Need(); len(b) > 0 && len(b) < need {
+	} else if len(b) < up.Need() {
 		c.hold(b)
 		return true
 	}

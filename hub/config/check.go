@@ -20,6 +20,7 @@ const later = "is not available in this version"
 const (
 	idBytesMax     = 128
 	socketBytesMax = 107 // sun_path, with its NUL
+	unixPrefix     = "unix:"
 )
 
 var (
@@ -159,7 +160,7 @@ func (k *key) textProblem(s string) (what, cure string) {
 		return "is missing or empty", "write " + k.allowed()
 	case s == "":
 		return "", ""
-	case strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }):
+	case strings.ContainsFunc(s, isControl):
 		return quote(s) + " has control characters", "remove them"
 	case k.check != nil:
 		return k.check(s)
@@ -206,6 +207,44 @@ func checkSocket(s string) (what, cure string) {
 	}
 	return "", ""
 }
+
+// checkListen checks a listener's address.
+func checkListen(s string) (what, cure string) {
+	path, ok := strings.CutPrefix(s, unixPrefix)
+	switch {
+	case !ok:
+		return checkAddress(s)
+	case path == "":
+		return quote(s) + " has no path", `write an address such as "unix:/run/hubd/mqtt.sock"`
+	case len(path) > socketBytesMax:
+		return fmt.Sprintf("the path is %d bytes long, a Unix socket's may have %d", len(path), socketBytesMax), "give it a shorter path"
+	}
+	return "", ""
+}
+
+func checkPath(s string) (what, cure string) {
+	if s == "" || strings.ContainsFunc(s, isControl) {
+		return quote(s) + " is not a path", "write the path of a file"
+	}
+	return "", ""
+}
+
+func checkWebPath(s string) (what, cure string) {
+	if !strings.HasPrefix(s, "/") || strings.ContainsAny(s, "?# ") || strings.ContainsFunc(s, isControl) {
+		return quote(s) + " is not the path of a URL", `write a path such as "/mqtt"`
+	}
+	return "", ""
+}
+
+func checkOrigin(s string) (what, cure string) {
+	u, err := url.Parse(s)
+	if s != "*" && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+		return quote(s) + " is not an origin", `write "https://HOST" or "https://HOST:PORT", or "*" for all`
+	}
+	return "", ""
+}
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 func checkAddress(s string) (what, cure string) {
 	_, port, err := net.SplitHostPort(s)
@@ -283,22 +322,6 @@ func checkRemoteStream(s string) (what, cure string) {
 		return quote(s) + " is not a stream name", `write a name such as "EDGE-{hub}", without space, '.', '*', '>', '/' or '\'`
 	}
 	return "", ""
-}
-
-func (ch *checker) listeners(c *Config) {
-	for i, l := range c.Listeners {
-		path, name := element("listener", i), label("listener", "", i)
-		if !l.AllowAnonymous {
-			ch.fail(path+".allow_anonymous", name+".allow_anonymous",
-				l.Address+" would refuse every client: users and certificates are for a later version",
-				"write allow_anonymous = true where everyone on that network may read and write everything, or a loopback address")
-		}
-		for _, other := range c.Listeners[:i] {
-			if other.Address == l.Address && !strings.HasSuffix(l.Address, ":0") {
-				ch.fail(path+".address", name+".address", quote(l.Address)+" is another listener's", "give each its own port")
-			}
-		}
-	}
 }
 
 func (ch *checker) streams(c *Config) {

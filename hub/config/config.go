@@ -9,10 +9,13 @@
 package config
 
 import (
+	"crypto/tls"
 	"math"
 	"strconv"
 	"strings"
 	"time"
+
+	"edgehub/internal/certs"
 )
 
 // Bytes is an amount of bytes, written "64KiB", "1GiB", "500MB" or as a plain
@@ -24,7 +27,11 @@ type Duration = time.Duration
 
 // Values of keys that name one of several choices.
 const (
-	ProtocolMQTT = "mqtt"
+	ProtocolMQTT      = "mqtt"
+	ProtocolWebSocket = "websocket"
+
+	TLS12 = "1.2"
+	TLS13 = "1.3"
 
 	DurabilityWritten = "written"
 	DurabilitySynced  = "synced"
@@ -81,18 +88,57 @@ type Admin struct {
 type Listener struct {
 	Protocol string `toml:"protocol"`
 	Address  string `toml:"address"`
-	// AllowAnonymous is resolved by Load: true on loopback unless the file says
-	// otherwise.
+	// AllowAnonymous is resolved by Load: true on loopback and Unix sockets
+	// unless the file says otherwise.
 	AllowAnonymous bool        `toml:"allow_anonymous"`
+	MaxConnections int         `toml:"max_connections"` // 0: no limit of its own
 	TLS            ListenerTLS `toml:"tls"`
+	WebSocket      WebSocket   `toml:"websocket"`
 }
 
-// ListenerTLS is the TLS part of a listener.
+// ListenerTLS is the TLS part of a listener. It is on when there is a CertFile.
 type ListenerTLS struct {
-	CertFile          string `toml:"cert_file"`
-	KeyFile           string `toml:"key_file"`
-	ClientCAFile      string `toml:"client_ca_file"`
-	RequireClientCert bool   `toml:"require_client_cert"`
+	CertFile          string   `toml:"cert_file"`
+	KeyFile           string   `toml:"key_file"`
+	SNICertFiles      []string `toml:"sni_cert_files"`
+	SNIKeyFiles       []string `toml:"sni_key_files"`
+	ClientCAFile      string   `toml:"client_ca_file"`
+	RequireClientCert bool     `toml:"require_client_cert"`
+	MinVersion        string   `toml:"min_version"`
+}
+
+// WebSocket is the WebSocket part of a listener.
+type WebSocket struct {
+	Paths   []string `toml:"paths"`
+	Origins []string `toml:"origins"` // resolved by LocalOrigins when empty
+}
+
+// Certs returns what to read for the listener's TLS.
+func (l *Listener) Certs() certs.Options {
+	o := certs.Options{
+		Pairs:             []certs.Pair{{CertFile: l.TLS.CertFile, KeyFile: l.TLS.KeyFile}},
+		ClientCAFile:      l.TLS.ClientCAFile,
+		RequireClientCert: l.TLS.RequireClientCert,
+		MinVersion:        tls.VersionTLS12,
+		NextProtos:        []string{"mqtt"},
+	}
+	for i := range min(len(l.TLS.SNICertFiles), len(l.TLS.SNIKeyFiles)) {
+		o.Pairs = append(o.Pairs, certs.Pair{CertFile: l.TLS.SNICertFiles[i], KeyFile: l.TLS.SNIKeyFiles[i]})
+	}
+	if l.TLS.MinVersion == TLS13 {
+		o.MinVersion = tls.VersionTLS13
+	}
+	if l.Protocol == ProtocolWebSocket {
+		o.NextProtos = []string{"http/1.1"}
+	}
+	return o
+}
+
+// LocalOrigins says whether only pages of this machine may connect: a page from
+// anywhere, opened in a browser here, must not reach a hub that trusts the
+// machine.
+func (l *Listener) LocalOrigins() bool {
+	return len(l.WebSocket.Origins) == 0 && l.TLS.CertFile == "" && isLoopback(l.Address)
 }
 
 // Auth names the files that say who may do what.
@@ -114,7 +160,9 @@ type Limits struct {
 	CatchupBytes           Bytes    `toml:"catchup_bytes"`
 	QoS0LagMax             Duration `toml:"qos0_lag_max"`
 	ConnectTimeout         Duration `toml:"connect_timeout"`
-	KeepAliveMax           Duration `toml:"keep_alive_max"` // 0: what the client asks
+	ConnectionsPerAddress  int      `toml:"connections_per_address"` // 0: no limit
+	TCPUserTimeout         Duration `toml:"tcp_user_timeout"`        // 0: the kernel's
+	KeepAliveMax           Duration `toml:"keep_alive_max"`          // 0: what the client asks
 	TopicLevelsMax         int      `toml:"topic_levels_max"`
 	SubscriptionsPerClient int      `toml:"subscriptions_per_client"`
 	Loops                  int      `toml:"loops"` // 0: one per core

@@ -178,7 +178,11 @@ func hostID() string {
 	return id
 }
 
+// isLoopback says whether only this machine can reach an address.
 func isLoopback(address string) bool {
+	if strings.HasPrefix(address, unixPrefix) {
+		return true
+	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return false

@@ -100,7 +100,7 @@ func (k *key) sampleText() string {
 	case kindInt, kindBool:
 		return s
 	case kindList:
-		return "[" + strconv.Quote(s) + "]"
+		return "[\"" + strings.Join(strings.Split(s, ","), `", "`) + "\"]"
 	case kindBytes:
 		if allDigits(s) {
 			return s

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -55,10 +56,26 @@ func Run(env Env) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	go reload(ctx, s)
 	if err := s.Run(ctx); err != nil {
 		return env.complain(err, ExitFailed)
 	}
 	return ExitDone
+}
+
+// reload has what can change while the hub runs read again at each SIGHUP.
+func reload(ctx context.Context, s *server.Server) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+			s.ReloadCertificates()
+		}
+	}
 }
 
 // file is the configuration file that the command line names ("": none), and whether it is only to be checked.

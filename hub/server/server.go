@@ -17,6 +17,7 @@ import (
 
 	"edgehub/adapters/eventloop"
 	"edgehub/adapters/mqtt"
+	"edgehub/adapters/tlsconn"
 	"edgehub/hub/admin"
 	"edgehub/hub/broker"
 	"edgehub/hub/config"
@@ -53,17 +54,20 @@ type Server struct {
 	log     *slog.Logger
 	started time.Time
 
-	dir       *datadir.Dir
-	meta      *meta.Store
-	clock     *hubtime.Clock
-	streams   *stream.Set
-	broker    *broker.Broker
-	mqtt      *mqtt.Server
-	engine    *eventloop.Engine
-	listeners []*eventloop.Listener
-	admin     *admin.Server
-	uplinks   []*uplinkRunner
-	source    *source
+	dir     *datadir.Dir
+	meta    *meta.Store
+	clock   *hubtime.Clock
+	streams *stream.Set
+	broker  *broker.Broker
+	mqtt    *mqtt.Server
+	engine  *eventloop.Engine
+	admin   *admin.Server
+	uplinks []*uplinkRunner
+	source  *source
+
+	listeners  []listener
+	handshakes *tlsconn.Pool
+	watch      chan struct{} // closed at stop
 
 	ready     atomic.Bool
 	stopping  atomic.Bool
@@ -76,12 +80,15 @@ type Server struct {
 
 // New opens everything and recovers. Nothing is served before Run. On an error everything is closed again.
 func New(cfg *config.Config, version string, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, version: version, log: log, started: time.Now()}
+	s := &Server{cfg: cfg, version: version, log: log, started: time.Now(), watch: make(chan struct{})}
 	if err := s.limits(); err != nil {
 		return nil, err
 	}
 	if err := s.probe(); err != nil {
 		return nil, usage{err}
+	}
+	if err := s.openListeners(); err != nil {
+		return nil, err
 	}
 	if err := s.open(); err != nil {
 		s.closeStores(false)
@@ -251,6 +258,7 @@ func (s *Server) Run(ctx context.Context) error {
 		u.start()
 	}
 	s.mqtt.Start()
+	go s.watchCertificates(s.watch)
 	s.ready.Store(true)
 	s.log.Info("serving", "hub", s.cfg.Hub.ID, "version", s.version, "data", s.cfg.Hub.DataDir, "listeners", addresses(s.cfg),
 		"admin", s.cfg.Admin.Address, "max_connections", s.maxConns, "epoch", s.dir.Epoch(), "ready_ms", time.Since(s.started).Milliseconds())
@@ -274,12 +282,7 @@ func addresses(cfg *config.Config) []string {
 
 func (s *Server) startMQTT() {
 	l := &s.cfg.Limits
-	var listeners []mqtt.Listener
-	for _, x := range s.cfg.Listeners {
-		listeners = append(listeners, mqtt.Listener{AllowAnonymous: x.AllowAnonymous})
-		s.listeners = append(s.listeners, &eventloop.Listener{Address: x.Address})
-	}
-	s.mqtt = mqtt.New(mqtt.Options{Broker: s.broker, Clock: s.clock, Logger: s.log, Listeners: listeners,
+	s.mqtt = mqtt.New(mqtt.Options{Broker: s.broker, Clock: s.clock, Logger: s.log, Listeners: s.mqttListeners(),
 		MaxConnections: s.maxConns, MaxPacket: int(l.MaxPacketBytes), TopicLevels: l.TopicLevelsMax, ReceiveMaximum: l.ReceiveMaximum,
 		SessionExpiryMax: seconds(l.SessionExpiryMax), KeepAliveMax: int(l.KeepAliveMax / time.Second), ConnectTimeout: l.ConnectTimeout,
 		OutboundPerClient: int(l.OutboundBytesPerClient), Outbound: int64(l.OutboundBytes)})
@@ -287,7 +290,8 @@ func (s *Server) startMQTT() {
 	if loops == 0 {
 		loops = runtime.GOMAXPROCS(0)
 	}
-	s.engine = eventloop.New(eventloop.Options{Listeners: s.listeners, Loops: loops, ReadBytes: readBytes,
+	s.engine = eventloop.New(eventloop.Options{Listeners: s.engineListeners(), Loops: loops, ReadBytes: readBytes,
+		PerAddress: l.ConnectionsPerAddress, UserTimeout: l.TCPUserTimeout,
 		Logf: func(format string, args ...any) { s.log.Warn("event loop: " + fmt.Sprintf(format, args...)) }}, s.mqtt)
 }
 
@@ -304,6 +308,7 @@ func (s *Server) beforeDrop(p *stream.Partition, seg seglog.SegmentInfo) error {
 func (s *Server) stop() error {
 	s.ready.Store(false)
 	s.stopping.Store(true)
+	close(s.watch)
 	var errs []error
 	ctx, cancel := context.WithTimeout(context.Background(), stopConnections)
 	defer cancel()

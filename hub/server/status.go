@@ -199,6 +199,14 @@ func (s *Server) Health() api.Health {
 	if s.damaged > 0 {
 		add("metadata", fmt.Sprintf("%d records could not be read and were dropped", s.damaged), "clients concerned will have to subscribe again")
 	}
+	for _, l := range s.listeners {
+		if l.certs == nil {
+			continue
+		}
+		for _, w := range l.certs.Warnings(time.Now()) {
+			add("listener "+l.cfg.Address, w, "renew it: the hub reads the new files by itself")
+		}
+	}
 	for _, u := range s.uplinks {
 		if st := u.Replicator.Status(); st.State == uplink.Blocked {
 			add("uplink "+u.cfg.Name, st.LastError, "hubctl uplink show "+u.cfg.Name)
@@ -250,6 +258,7 @@ func (s *Server) metrics() prometheus.Gatherer {
 	counter("mqtt_connect_timeouts_total", "Connections ended because no CONNECT came.", &m.ConnectTimeouts)
 	counter("mqtt_slow_clients_closed_total", "Connections ended because the client did not read.", &m.SlowClosed)
 	counter("mqtt_connections_refused_total", "Connections refused because limits.max_connections was reached.", &m.TooMany)
+	s.listenerMetrics(reg)
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "edgehub_outbound_bytes", Help: "Bytes that sockets have not taken."},
 		func() float64 { return float64(s.mqtt.Buffered()) }))
 	return reg

@@ -61,6 +61,7 @@ var libraries = []library{
 	{prefix: "github.com/coreos/go-systemd/v22", dirs: []string{"hub/server"}},
 	{prefix: "github.com/klauspost/compress", dirs: []string{"storage/seglog"}},
 	{prefix: "github.com/eclipse/paho", dirs: []string{"test"}, tests: true},
+	{prefix: "github.com/gobwas/ws", dirs: []string{"adapters/websocket"}, tests: true},
 	{prefix: "golang.org/x/sys", dirs: []string{"internal", "storage", "adapters/eventloop", "hub/server", "test"}, tests: true},
 }
 
