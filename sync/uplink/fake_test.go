@@ -304,7 +304,7 @@ func (s *fakeSession) Publish(o *Out) (int, error) {
 	if prev, ok := parseIdent(string(o.Prev)); id.Offset > s.r.next[id.Partition] && (!ok || prev.Partition != id.Partition || prev.Offset != id.Offset-1) {
 		s.r.unsafe = append(s.r.unsafe, fmt.Sprintf("%s behind %s, stored up to %d", o.ID, o.Prev, s.r.next[id.Partition]-1))
 	}
-	s.queue = append(s.queue, fakeWire{token: o.Token, id: string(o.ID), prev: string(o.Prev), guard: o.Guard, lastSeq: o.LastSeq, pos: string(o.Positions), payload: string(o.Message.Payload)})
+	s.queue = append(s.queue, fakeWire{token: o.Token, id: string(o.ID), prev: string(o.Prev), guard: o.Turn || o.Prev == nil, lastSeq: o.LastSeq, pos: string(o.Positions), payload: string(o.Message.Payload)})
 	return len(o.Message.Payload), nil
 }
 

@@ -266,7 +266,7 @@ func (r *Replicator) send(now time.Time, s Session, lane int, rec seglog.Record,
 	id := appendIdent(p.ids[p.flip][:0], r.o.Instance, r.parts[lane].Name(), epoch, rec.Offset)
 	p.ids[p.flip] = id
 	p.out.ID, p.out.Prev = id, p.prev
-	p.out.Guard, p.out.LastSeq = lane != p.lane, p.seq
+	p.out.Turn, p.out.LastSeq = lane != p.lane, p.seq
 	p.out.Stream, p.out.Partition, p.out.Offset = part.stream, part.part, rec.Offset
 	p.out.Positions = nil
 	if p.since == 0 {

@@ -17,6 +17,7 @@ import (
 // Error codes of the JetStream API that mean something here.
 const (
 	codeNoPeers      = 10005
+	codeUnavailable  = 10008
 	codeNoResources  = 10023
 	codeTooLarge     = 10054
 	codeNameInUse    = 10058
@@ -84,6 +85,11 @@ type streamInfo struct {
 	} `json:"state"`
 }
 
+// secondOpinion is how long a request waits for a better answer after a server
+// said that the stream has no leader: in a cluster every member answers, and one
+// whose view is behind is often quicker than the leader.
+const secondOpinion = 2 * time.Second
+
 // request asks the JetStream API; out gets the answer.
 func (n *session) request(ctx context.Context, subject string, in, out any) error {
 	var body []byte
@@ -95,17 +101,42 @@ func (n *session) request(ctx context.Context, subject string, in, out any) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.s.o.RequestTimeout)
 	defer cancel()
-	m, err := n.nc.RequestWithContext(ctx, "$JS.API."+subject, body)
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("JetStream is not enabled at %s (for this account)", n.nc.ConnectedAddr())
-	case err != nil:
+	reply := nats.NewInbox()
+	sub, err := n.nc.SubscribeSync(reply)
+	if err != nil {
 		return n.lost(fmt.Errorf("%s: %w", subject, err))
 	}
-	if err := json.Unmarshal(m.Data, out); err != nil {
-		return fmt.Errorf("answer to %s: %w", subject, err)
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := n.nc.PublishRequest("$JS.API."+subject, reply, body); err != nil {
+		return n.lost(fmt.Errorf("%s: %w", subject, err))
 	}
-	return nil
+	var unavailable *apiError
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		switch {
+		case err != nil && unavailable != nil:
+			return fmt.Errorf("%s: %w", subject, unavailable)
+		case errors.Is(err, nats.ErrNoResponders):
+			return fmt.Errorf("JetStream is not enabled at %s (for this account)", n.nc.ConnectedAddr())
+		case err != nil:
+			return n.lost(fmt.Errorf("%s: %w", subject, err))
+		}
+		var any struct {
+			Error *apiError `json:"error"`
+		}
+		if err := json.Unmarshal(m.Data, &any); err != nil {
+			return fmt.Errorf("answer to %s: %w", subject, err)
+		}
+		if any.Error == nil || any.Error.ErrCode != codeUnavailable {
+			return json.Unmarshal(m.Data, out)
+		}
+		if unavailable == nil {
+			unavailable = any.Error
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeout(ctx, secondOpinion)
+			defer stop()
+		}
+	}
 }
 
 // readRemote reads what the remote stream is now.
@@ -122,6 +153,7 @@ func (n *session) readRemote(ctx context.Context) error {
 	case info.Error != nil:
 		return fmt.Errorf("reading remote stream %s: %w", name, info.Error)
 	}
+	n.replicated = info.Config.Replicas > 1
 	n.remote = uplink.Remote{Name: name, Exists: true, Created: info.Created, Messages: info.State.Messages, First: info.State.First, Last: info.State.Last,
 		Expires: info.Config.MaxAge > 0, Unsuitable: info.Config.unsuitable(n.s.o.Subjects.All())}
 	return nil

@@ -84,6 +84,7 @@ func departures() []departure {
 func TestNamedDepartures(t *testing.T) {
 	for _, c := range departures() {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := embedded(t, nil)
 			h := newHub(t, 2)
 			h.append(300)
@@ -243,6 +244,7 @@ func TestUnsuitableStreams(t *testing.T) {
 		{"overlap", njs.StreamConfig{Name: "OTHER", Subjects: []string{"edge.*.devices.>"}}, "another remote stream already stores subjects"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := embedded(t, nil)
 			h := newHub(t, 1)
 			h.append(10)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +22,8 @@ import (
 // busy without outrunning it.
 func (h *hub) feed(n int, every time.Duration) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
+	stop = sync.OnceFunc(func() { close(quit); <-done })
+	h.t.Cleanup(stop)
 	go func() {
 		defer close(done)
 		tick := time.NewTicker(every)
@@ -34,7 +37,7 @@ func (h *hub) feed(n int, every time.Duration) (stop func()) {
 			}
 		}
 	}()
-	return func() { close(quit); <-done }
+	return stop
 }
 
 func (l *link) acked() uint64 { return l.Status().Counters.Acked }
@@ -43,7 +46,7 @@ func (l *link) acked() uint64 { return l.Status().Counters.Acked }
 func (l *link) progress(n uint64) {
 	l.t.Helper()
 	was := l.acked()
-	until(l.t, 20*time.Second, "progress", func() bool { return l.acked() >= was+n })
+	until(l.t, time.Minute, "progress", func() bool { return l.acked() >= was+n })
 }
 
 // troubled waits until the link has noticed that something is wrong.
@@ -210,26 +213,27 @@ func TestCluster(t *testing.T) {
 	js := client(t, all)
 	for range 2 {
 		l.progress(1000)
-		leader := clusterLeader(t, js)
+		leader := clusterLeader(t, js) // of a cluster that is whole: it bears the loss of one
 		nodes[leader].kill()
 		l.troubled(20 * time.Second)
-		until(t, 60*time.Second, "streams again", l.connectedIs(true))
+		until(t, 2*time.Minute, "streams again", l.connectedIs(true))
 		l.progress(1000)
 		nodes[leader].start()
 	}
 	stop()
 	h.kill(l)
 	l = h.uplink(all, settings{up: func(o *uplink.Options) { o.Timing.AckTimeout = 5 * time.Second }, sink: func(o *Options) { o.RequestTimeout = 5 * time.Second }})
-	until(t, 60*time.Second, "drained", l.drained)
+	until(t, 2*time.Minute, "drained", l.drained)
 	t.Logf("%d records compared, %+v", h.compare(all), l.Status().Counters)
 }
 
-// clusterLeader returns the index of the node that leads the remote stream, and
-// checks that the stream was made with three replicas.
+// clusterLeader returns the index of the node that leads the remote stream, once
+// the other two have all that it has, and checks that the stream was made with
+// three replicas.
 func clusterLeader(t *testing.T, js njs.JetStream) int {
 	t.Helper()
 	leader := ""
-	until(t, 30*time.Second, "a leader", func() bool {
+	until(t, 2*time.Minute, "a leader and two replicas that have it all", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		s, err := js.Stream(ctx, remoteName)
@@ -240,10 +244,16 @@ func clusterLeader(t *testing.T, js njs.JetStream) int {
 		if info.Config.Replicas != 3 {
 			t.Fatalf("the stream has %d replicas, want 3", info.Config.Replicas)
 		}
-		if info.Cluster != nil {
-			leader = info.Cluster.Leader
+		if info.Cluster == nil || info.Cluster.Leader == "" || len(info.Cluster.Replicas) != 2 {
+			return false
 		}
-		return leader != ""
+		leader = info.Cluster.Leader
+		for _, r := range info.Cluster.Replicas {
+			if r.Offline || !r.Current {
+				return false
+			}
+		}
+		return true
 	})
 	return int(leader[1] - '0')
 }

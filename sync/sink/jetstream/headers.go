@@ -118,7 +118,12 @@ func (b *headers) time(key string, ms int64) {
 }
 
 // build fills the map for a record.
-func (b *headers) build(hub string, o *uplink.Out) nats.Header {
+//
+// The predecessor's id goes to streams of one replica only. On a replicated one
+// the server proposes first and compares ids when it applies, and an entry that
+// does not fit then ends the stream's replica, on every server that applies or
+// replays it; a sequence is compared before the proposal and refused cleanly.
+func (b *headers) build(hub string, o *uplink.Out, replicated bool) nats.Header {
 	m, p := o.Message, &o.Message.Props
 	room := 256 + len(o.ID) + len(o.Prev) + len(o.Positions) + 3*len(m.Topic) + 3*(len(p.ContentType)+len(p.ResponseTopic)) + base64.StdEncoding.EncodedLen(len(p.Correlation))
 	for i := range p.User {
@@ -126,10 +131,10 @@ func (b *headers) build(hub string, o *uplink.Out) nats.Header {
 	}
 	b.begin(room)
 	b.bytes(hdrMsgID, o.ID)
-	if o.Prev != nil {
+	if o.Prev != nil && !replicated {
 		b.bytes(hdrExpectedID, o.Prev)
 	}
-	if o.Guard {
+	if o.Turn || o.Prev == nil || replicated {
 		b.number(hdrExpectedSeq, int64(o.LastSeq)) //nolint:gosec // a sequence fits
 	}
 	b.text(hdrTopic, m.Topic)

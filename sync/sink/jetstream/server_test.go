@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,10 +48,16 @@ func childServer(spec string) {
 			o.Routes = append(o.Routes, &url.URL{Scheme: "nats", Host: "127.0.0.1:" + p})
 		}
 	}
+	if dir := os.Getenv(childEnv + "_LOGS"); dir != "" {
+		o.NoLog, o.LogFile = false, filepath.Join(dir, f[0]+".log")
+	}
 	s, err := server.NewServer(o)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
+	}
+	if o.LogFile != "" {
+		s.ConfigureLogger()
 	}
 	s.Start()
 	if !s.ReadyForConnections(20 * time.Second) {

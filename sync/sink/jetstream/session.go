@@ -26,6 +26,8 @@ type session struct {
 	remote uplink.Remote
 	ackOK  []byte // how an acknowledgement of this stream begins
 
+	replicated bool // the stream has more than one replica
+
 	// Owned by the caller of Publish.
 	hdr     *headers
 	msg     nats.Msg
@@ -72,7 +74,7 @@ func (n *session) Publish(o *uplink.Out) (int, error) {
 	n.subject = n.s.o.Subjects.Append(n.subject[:0], o.Stream, o.Message.Topic)
 	n.reply = strconv.AppendUint(append(n.reply[:0], n.inbox...), o.Token, 36)
 	n.msg.Subject, n.msg.Reply = alias(n.subject), alias(n.reply)
-	n.msg.Header = n.hdr.build(n.s.o.Hub, o)
+	n.msg.Header = n.hdr.build(n.s.o.Hub, o, n.replicated)
 	n.msg.Data = o.Message.Payload
 	if err := n.nc.PublishMsg(&n.msg); err != nil {
 		if errors.Is(err, nats.ErrMaxPayload) {
