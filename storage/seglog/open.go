@@ -468,14 +468,9 @@ func (r *opening) quarantine(name, reason string) error {
 		return err
 	}
 	prefix := strings.NewReplacer("/", "_", string(filepath.Separator), "_").Replace(o.Name)
-	target := filepath.Join(o.QuarantineDir, prefix+"_"+name)
-	for i := 1; ; i++ {
-		if _, err := o.FS.Stat(target); errors.Is(err, errNotExist) {
-			break
-		} else if err != nil {
-			return err
-		}
-		target = filepath.Join(o.QuarantineDir, fmt.Sprintf("%s_%s.%d", prefix, name, i))
+	target, err := freeName(o.FS, filepath.Join(o.QuarantineDir, prefix+"_"+name))
+	if err != nil {
+		return err
 	}
 	if err := o.FS.Rename(filepath.Join(o.Dir, name), target); err != nil {
 		return err
