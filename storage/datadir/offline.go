@@ -1,0 +1,117 @@
+package datadir
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"edgehub/internal/vfs"
+)
+
+// ErrNone means that there is no data directory at a path.
+var ErrNone = errors.New("datadir: not a data directory")
+
+// Info is what a manifest says of a directory that is only looked at.
+type Info struct {
+	Instance string
+	Salt     uint32
+	Epoch    uint32
+	Running  bool // no clean stop since the last start: a hub may be running
+}
+
+// Peek reads the manifest of a directory, or its backup, and changes nothing: for a directory that is looked at while a
+// hub may own it, or for a copy. The text of its errors is one line that names the cure.
+func Peek(fsys vfs.FS, path string) (Info, error) {
+	m, err := readManifest(fsys, filepath.Join(path, manifestName))
+	if err != nil && !errors.Is(err, ErrNewer) {
+		if backup, berr := readManifest(fsys, filepath.Join(path, backupName)); berr == nil {
+			m, err = backup, nil
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Info{}, fmt.Errorf("%w: %s has no %s; give the directory that data_dir names", ErrNone, path, manifestName)
+	case errors.Is(err, ErrNewer):
+		return Info{}, fmt.Errorf("%w in %s; use the newer hubctl", err, path)
+	case err != nil:
+		return Info{}, fmt.Errorf("%w: %s (%w); restore it from a backup", ErrDamaged, filepath.Join(path, manifestName), cause(err))
+	}
+	raw, err := hex.DecodeString(m.Instance)
+	if err != nil || len(raw) < 4 {
+		return Info{}, fmt.Errorf("%w: instance %q", errManifest, m.Instance)
+	}
+	return Info{Instance: m.Instance, Salt: binary.BigEndian.Uint32(raw), Epoch: m.Epoch, Running: m.Running}, nil
+}
+
+// Manifest returns the manifest as it is on the disk, for a backup.
+func (d *Dir) Manifest() ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return ReadManifest(d.fsys, d.path)
+}
+
+// ReadManifest returns the manifest of a directory that nobody has open, proven to be whole.
+func ReadManifest(fsys vfs.FS, path string) ([]byte, error) {
+	m, err := readManifest(fsys, filepath.Join(path, manifestName))
+	if err != nil {
+		return nil, err
+	}
+	return m.encode()
+}
+
+// restoredEpochs is how far a restored directory skips ahead at least: the original may have gone through epochs after
+// the backup was made, whose names for records may not be given to others.
+const restoredEpochs = 1 << 10
+
+// Restored makes the directory at path the continuation of a backup with that manifest and those partitions. Its epoch
+// is one that no hub has used, also when the same backup is restored again: the rest of it is drawn. The next start
+// counts as one after an unclean stop, so that new records get an epoch of their own, and a remote that has others
+// under the old names is noticed. It is the last step of a restore: before it, no hub starts on the directory.
+func Restored(fsys vfs.FS, path string, manifest io.Reader, partitions []string) (Info, error) {
+	b, err := io.ReadAll(io.LimitReader(manifest, manifestBytesMax))
+	if err != nil {
+		return Info{}, err
+	}
+	m, err := decodeManifest(b)
+	if err != nil {
+		return Info{}, err
+	}
+	if m.Epoch > 1<<32-1-2<<16 {
+		return Info{}, fmt.Errorf("%w: epoch %d leaves no room", errManifest, m.Epoch)
+	}
+	if m.Partitions == nil {
+		m.Partitions = map[string][]EpochStart{}
+	}
+	for _, p := range partitions { // born in the run that was backed up
+		if _, known := m.Partitions[p]; !known {
+			m.Partitions[p] = []EpochStart{{Epoch: m.Epoch, First: 0}}
+		}
+	}
+	m.Epoch += restoredEpochs + rand.Uint32N(1<<16) //nolint:gosec // told apart from others, not kept secret
+	m.Running = true
+	if err := fsys.SyncDir(path); err != nil {
+		return Info{}, err
+	}
+	if err := writeManifest(fsys, path, m); err != nil {
+		return Info{}, err
+	}
+	return Peek(fsys, path)
+}
+
+// Lock keeps every hub out of a directory while it is worked on offline. release ends that.
+func Lock(path string) (release func() error, err error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	l, err := takeLock(path)
+	if err != nil {
+		return nil, err
+	}
+	return l.release, nil
+}
