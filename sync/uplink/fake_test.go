@@ -215,8 +215,10 @@ type fakeRemote struct {
 	ids     map[string]uint64 // for duplicates; nil: it remembers none
 	next    map[string]int64  // next offset to store per partition
 	unsafe  []string          // records that were sent too early
-	wires   []*fakeSession
-	late    int // records that arrived after their connection was closed
+
+	replicated bool // it compares sequences, not ids
+	wires      []*fakeSession
+	late       int // records that arrived after their connection was closed
 }
 
 type fakeStored struct {
@@ -239,7 +241,7 @@ func (r *fakeRemote) Connect(context.Context) (Session, error) {
 }
 
 func (r *fakeRemote) describe() Remote {
-	m := Remote{Name: "EDGE", Exists: r.exists, Created: r.created, Messages: uint64(len(r.stored)), Last: r.last, First: r.last + 1}
+	m := Remote{Name: "EDGE", Replicated: r.replicated, Exists: r.exists, Created: r.created, Messages: uint64(len(r.stored)), Last: r.last, First: r.last + 1}
 	if len(r.stored) > 0 {
 		m.First = r.stored[0].Seq
 	}
@@ -341,11 +343,11 @@ func (s *fakeSession) deliver() {
 	switch dup := r.ids[w.id]; {
 	case !r.exists:
 		a.Err = errors.New("no stream")
-	case w.guard && w.lastSeq != r.last:
+	case (w.guard || r.replicated) && w.lastSeq != r.last:
 		a.Err = fmt.Errorf("wrong last sequence: %d", r.last)
 	case dup != 0:
 		a.Duplicate, a.Seq = true, dup
-	case w.prev != "" && w.prev != r.lastID:
+	case !r.replicated && w.prev != "" && w.prev != r.lastID:
 		a.Err = fmt.Errorf("wrong last msg ID: %s", r.lastID)
 	default:
 		r.last++
@@ -394,6 +396,17 @@ func (r *fakeRemote) cut() {
 	defer r.mu.Unlock()
 	for _, s := range r.wires {
 		s.fail(errors.New("connection reset"))
+	}
+}
+
+// drop forgets what closed connections have on the wire, as resets do.
+func (r *fakeRemote) drop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.wires {
+		if s.closed {
+			s.queue = nil
+		}
 	}
 }
 

@@ -332,6 +332,26 @@ func (m *Machine) Flight(token uint64) (lane int, offset int64, ok bool) {
 	return int(f.lane), f.offset, true
 }
 
+// turn is a run of records of one lane in the order of sending, to excluded.
+type turn struct {
+	lane     int
+	from, to int64
+}
+
+// turns returns what is in flight as the turns that it was sent in.
+func (m *Machine) turns() []turn {
+	var out []turn
+	for t := m.head; t < m.tail; t++ {
+		f := &m.flights[t&uint64(len(m.flights)-1)]
+		if n := len(out); n > 0 && out[n-1].lane == int(f.lane) {
+			out[n-1].to = f.offset + 1
+			continue
+		}
+		out = append(out, turn{lane: int(f.lane), from: f.offset, to: f.offset + 1})
+	}
+	return out
+}
+
 // Check returns ErrNoProgress when the watchdog's time is up.
 func (m *Machine) Check(now time.Time) error {
 	if m.state == Stream && m.head != m.tail && now.Sub(m.progress) >= m.timing.AckTimeout {

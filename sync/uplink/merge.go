@@ -31,9 +31,10 @@ type merge struct {
 	at      int // partition of the current chunk
 	scanner seglog.Scanner
 	buf     []byte
-	end     int64 // synced offset when the chunk was read
-	current bool  // scanner holds a record that was not taken yet
-	last    int   // partition of the record taken last; -1: none since reset
+	end     int64  // synced offset when the chunk was read
+	current bool   // scanner holds a record that was not taken yet
+	last    int    // partition of the record taken last; -1: none since reset
+	script  []turn // to be taken first, see follow
 	dry     []dry
 	idle    func(lane int) bool
 	skipped func(lane int, from, to int64)
@@ -51,11 +52,61 @@ func newMerge(parts []Partition) *merge {
 	return &merge{parts: parts, dry: make([]dry, len(parts)), last: -1}
 }
 
-// reset forgets the current chunk: positions have moved.
+// reset forgets the current chunk and the script: positions have moved.
 func (m *merge) reset() {
+	m.script = nil
 	m.current, m.last = false, -1
 	m.scanner.Reset(nil)
 	clear(m.dry)
+}
+
+// follow makes the turns that an earlier connection may still have on its way the
+// first ones again, in the same order: a late copy then is the very record that
+// belongs where it fits. next are the positions to go on from; what the remote
+// has of the turns is left out. When it has less than was acknowledged, the old
+// order means nothing any more.
+func (m *merge) follow(turns []turn, next []int64) {
+	m.script = m.script[:0]
+	for _, t := range turns {
+		if next[t.lane] < t.from {
+			m.script = nil
+			return
+		}
+		if t.from = max(t.from, next[t.lane]); t.from < t.to {
+			m.script = append(m.script, t)
+		}
+	}
+}
+
+// rest returns the turns of follow that were not begun or not finished.
+func (m *merge) rest(next func(lane int) int64) []turn {
+	var out []turn
+	for _, t := range m.script {
+		if t.from = max(t.from, next(t.lane)); t.from < t.to {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// fillScript reads on in the turns of follow.
+func (m *merge) fillScript(now time.Time, next func(lane int) int64) bool {
+	for len(m.script) > 0 {
+		t := m.script[0]
+		m.at = t.lane
+		if next(t.lane) < t.to && !now.Before(m.dry[t.lane].until) {
+			if m.read(now, m.parts[t.lane], next(t.lane), min(t.to, m.parts[t.lane].Synced())) {
+				return true
+			}
+			if now.Before(m.dry[t.lane].until) {
+				return false // it could not be read: later
+			}
+		} else if next(t.lane) < t.to {
+			return false
+		}
+		m.script = m.script[1:] // done, or the log no longer has it
+	}
+	return false
 }
 
 // peek returns the next record to send and its lane, reading on when the
@@ -92,6 +143,14 @@ func (m *merge) take() { m.current, m.last = false, m.at }
 // offset.
 func (m *merge) fill(now time.Time, next func(lane int) int64) bool {
 	m.scanner.Reset(nil)
+	if len(m.script) > 0 {
+		if m.fillScript(now, next) {
+			return true
+		}
+		if len(m.script) > 0 {
+			return false
+		}
+	}
 	for range m.parts {
 		m.at++
 		if m.at >= len(m.parts) {

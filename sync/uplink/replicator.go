@@ -73,6 +73,8 @@ type Replicator struct {
 	pipe     pipe
 	saved    []int64 // cursors as last saved
 	savedAt  time.Time
+	onTheWay []turn // what earlier connections may not have delivered yet
+	settled  bool   // this run has seen a replicated remote at rest
 
 	mu sync.Mutex // guards everything below
 	// machine is changed by Run alone, under mu; Run reads it without.
@@ -197,6 +199,9 @@ func (r *Replicator) session(ctx context.Context, notify <-chan struct{}, timer 
 	now := time.Now()
 	r.mu.Lock()
 	r.cancel, r.connected = nil, false
+	if r.machine.State() == Stream {
+		r.onTheWay = append(r.machine.turns(), r.merge.rest(r.machine.Next)...)
+	}
 	r.end(ctx, now, err)
 	r.mu.Unlock()
 	r.merge.reset()
@@ -238,9 +243,38 @@ func (r *Replicator) end(ctx context.Context, now time.Time, err error) {
 
 func (r *Replicator) fault(now time.Time, what string) { r.lastErr, r.lastErrAt = what, now }
 
+// settleTime is how long a replicated remote has to be at rest before the first
+// record of a run.
+const settleTime = time.Second
+
+// connect opens a connection. What a killed hub has sent may still be stored
+// while the next run looks. A remote that compares ids refuses what does not
+// fit; a replicated one compares sequences only, so the first connection of a
+// run waits until the newest sequence does not move any more.
+func (r *Replicator) connect(ctx context.Context) (Session, error) {
+	s, err := r.o.Sink.Connect(ctx)
+	for err == nil && !r.settled {
+		last := s.Remote().Last
+		if !s.Remote().Replicated || last == 0 {
+			r.settled = true
+			break
+		}
+		s.Close()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(settleTime):
+		}
+		if s, err = r.o.Sink.Connect(ctx); err == nil {
+			r.settled = s.Remote().Last == last
+		}
+	}
+	return s, err
+}
+
 // connection opens a connection, probes the remote and streams until doubt.
 func (r *Replicator) connection(ctx context.Context, notify <-chan struct{}, timer *time.Timer) error {
-	s, err := r.o.Sink.Connect(ctx)
+	s, err := r.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -307,6 +341,7 @@ func (r *Replicator) begin(now time.Time, s Session, st start) error {
 	r.blocked = nil
 	r.mu.Unlock()
 	r.merge.reset()
+	r.merge.follow(r.onTheWay, st.next)
 	r.pipe.reset(st)
 	r.log.Info("uplink connected", "remote", rem.Name, "remote_seq", rem.Last)
 	err := r.save(now)

@@ -15,7 +15,13 @@ import (
 // arrives late and interleaved with the next connection's, unreachable times and
 // killed hubs, against a remote that remembers no duplicates at all. The remote
 // has to hold exactly the log, in order per partition.
-func TestSimulation(t *testing.T) {
+func TestSimulation(t *testing.T) { simulations(t, false) }
+
+// TestSimulationReplicated is the same against a remote that compares sequences
+// and not ids, and knows duplicates. What a killed hub had sent is reset.
+func TestSimulationReplicated(t *testing.T) { simulations(t, true) }
+
+func simulations(t *testing.T, replicated bool) {
 	seeds := 150
 	if testing.Short() {
 		seeds = 15
@@ -25,7 +31,7 @@ func TestSimulation(t *testing.T) {
 	for seed := range seeds {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, l := simulate(t, uint64(seed))
+				c, l := simulate(t, uint64(seed), replicated)
 				sum.Acked += c.Acked
 				sum.Failures += c.Failures
 				late += l
@@ -80,13 +86,19 @@ func (s *simulation) kill() {
 	s.cursors.freeze()
 	s.stop()
 	s.cursors = s.cursors.clone()
+	if s.remote.replicated {
+		s.remote.drop()
+	}
 	s.src.crash()
 	s.start()
 }
 
-func simulate(t *testing.T, seed uint64) (Counters, int) {
+func simulate(t *testing.T, seed uint64, replicated bool) (Counters, int) {
 	rng := rand.New(rand.NewPCG(seed, 77))
 	s := &simulation{t: t, rng: rng, src: newFakeSource(t, 1+rng.IntN(5)), remote: &fakeRemote{up: true}, cursors: &fakeCursors{pos: map[string]int64{}}}
+	if s.remote.replicated = replicated; replicated {
+		s.remote.ids = map[string]uint64{}
+	}
 	s.start()
 	for range 400 {
 		switch d := rng.IntN(100); {

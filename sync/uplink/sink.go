@@ -88,6 +88,8 @@ type Remote struct {
 	First    uint64 // sequence of the oldest record
 	Last     uint64 // sequence of the newest record, also when it is gone
 	Expires  bool   // the remote removes records by age
+	// Replicated says that the remote compares sequences only, not ids.
+	Replicated bool
 	// Unsuitable says why this uplink cannot use the stream as it is configured.
 	Unsuitable string
 }

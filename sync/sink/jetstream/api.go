@@ -155,7 +155,7 @@ func (n *session) readRemote(ctx context.Context) error {
 	}
 	n.replicated = info.Config.Replicas > 1
 	n.remote = uplink.Remote{Name: name, Exists: true, Created: info.Created, Messages: info.State.Messages, First: info.State.First, Last: info.State.Last,
-		Expires: info.Config.MaxAge > 0, Unsuitable: info.Config.unsuitable(n.s.o.Subjects.All())}
+		Expires: info.Config.MaxAge > 0, Replicated: n.replicated, Unsuitable: info.Config.unsuitable(n.s.o.Subjects.All())}
 	return nil
 }
 
