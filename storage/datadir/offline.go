@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -42,11 +41,7 @@ func Peek(fsys vfs.FS, path string) (Info, error) {
 	case err != nil:
 		return Info{}, fmt.Errorf("%w: %s (%w); restore it from a backup", ErrDamaged, filepath.Join(path, manifestName), cause(err))
 	}
-	raw, err := hex.DecodeString(m.Instance)
-	if err != nil || len(raw) < 4 {
-		return Info{}, fmt.Errorf("%w: instance %q", errManifest, m.Instance)
-	}
-	return Info{Instance: m.Instance, Salt: binary.BigEndian.Uint32(raw), Epoch: m.Epoch, Running: m.Running}, nil
+	return m.info()
 }
 
 // Manifest returns the manifest as it is on the disk, for a backup.
@@ -65,36 +60,46 @@ func ReadManifest(fsys vfs.FS, path string) ([]byte, error) {
 	return m.encode()
 }
 
-// restoredEpochs is how far a restored directory skips ahead at least: the original may have gone through epochs after
-// the backup was made, whose names for records may not be given to others.
+// restoredEpochs is how far a copy skips ahead at least: the original may have gone through epochs after the copy was
+// made, whose names for records may not be given to others.
 const restoredEpochs = 1 << 10
 
-// Restored makes the directory at path the continuation of a backup with that manifest and those partitions. Its epoch
-// is one that no hub has used, also when the same backup is restored again: the rest of it is drawn. The next start
-// counts as one after an unclean stop, so that new records get an epoch of their own, and a remote that has others
-// under the old names is noticed. It is the last step of a restore: before it, no hub starts on the directory.
-func Restored(fsys vfs.FS, path string, manifest io.Reader, partitions []string) (Info, error) {
-	b, err := io.ReadAll(io.LimitReader(manifest, manifestBytesMax))
+// Continuation returns the manifest of a copy that goes its own way from here: a backup, or what is restored from one.
+// Its epoch is one that neither the original nor another copy uses: part of it is drawn. A start on it counts as one
+// after an unclean stop, so that new records get an epoch of their own, and a remote that has others under the old
+// names is noticed. partitions are all of the copy.
+func Continuation(manifest []byte, partitions []string) ([]byte, error) {
+	m, err := decodeManifest(manifest)
 	if err != nil {
-		return Info{}, err
-	}
-	m, err := decodeManifest(b)
-	if err != nil {
-		return Info{}, err
+		return nil, err
 	}
 	if m.Epoch > 1<<32-1-2<<16 {
-		return Info{}, fmt.Errorf("%w: epoch %d leaves no room", errManifest, m.Epoch)
+		return nil, fmt.Errorf("%w: epoch %d leaves no room", errManifest, m.Epoch)
 	}
 	if m.Partitions == nil {
 		m.Partitions = map[string][]EpochStart{}
 	}
-	for _, p := range partitions { // born in the run that was backed up
+	for _, p := range partitions { // born in the run that was copied
 		if _, known := m.Partitions[p]; !known {
 			m.Partitions[p] = []EpochStart{{Epoch: m.Epoch, First: 0}}
 		}
 	}
 	m.Epoch += restoredEpochs + rand.Uint32N(1<<16) //nolint:gosec // told apart from others, not kept secret
 	m.Running = true
+	return m.encode()
+}
+
+// Restored makes the directory at path one that hubs start on: the continuation of a manifest. It is the last step of
+// a restore; before it, no hub starts there.
+func Restored(fsys vfs.FS, path string, manifest []byte, partitions []string) (Info, error) {
+	next, err := Continuation(manifest, partitions)
+	if err != nil {
+		return Info{}, err
+	}
+	m, err := decodeManifest(next)
+	if err != nil {
+		return Info{}, err
+	}
 	if err := fsys.SyncDir(path); err != nil {
 		return Info{}, err
 	}
@@ -114,4 +119,21 @@ func Lock(path string) (release func() error, err error) {
 		return nil, err
 	}
 	return l.release, nil
+}
+
+// Describe is Peek for a manifest in memory.
+func Describe(manifest []byte) (Info, error) {
+	m, err := decodeManifest(manifest)
+	if err != nil {
+		return Info{}, err
+	}
+	return m.info()
+}
+
+func (m manifest) info() (Info, error) {
+	raw, err := hex.DecodeString(m.Instance)
+	if err != nil || len(raw) < 4 {
+		return Info{}, fmt.Errorf("%w: instance %q", errManifest, m.Instance)
+	}
+	return Info{Instance: m.Instance, Salt: binary.BigEndian.Uint32(raw), Epoch: m.Epoch, Running: m.Running}, nil
 }

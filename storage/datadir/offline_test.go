@@ -1,7 +1,6 @@
 package datadir
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -63,7 +62,7 @@ func TestRestored(t *testing.T) {
 	seen := map[uint32]bool{1: true}
 	for range 2 {
 		to := t.TempDir()
-		info, err := Restored(vfs.OS, to, bytes.NewReader(backup), []string{"a/0-0", "b/0-0"})
+		info, err := Restored(vfs.OS, to, backup, []string{"a/0-0", "b/0-0"})
 		if err != nil || info.Instance != instance || info.Epoch <= restoredEpochs {
 			t.Fatalf("%+v %v", info, err)
 		}
@@ -85,7 +84,7 @@ func TestRestored(t *testing.T) {
 		seen[r.Epoch()] = true
 		_ = r.Close(true)
 	}
-	if _, err := Restored(vfs.OS, t.TempDir(), bytes.NewReader([]byte("{}")), nil); err == nil {
+	if _, err := Restored(vfs.OS, t.TempDir(), []byte("{}"), nil); err == nil {
 		t.Error("restored from nothing")
 	}
 }

@@ -22,12 +22,12 @@ func (s *Store) wantsCompaction() bool {
 }
 
 // Compact rewrites $meta to its live keys; see the package comment for why it
-// may be interrupted anywhere. It does nothing while another one runs.
+// may be interrupted anywhere. It does nothing while another one, or an export, runs.
 func (s *Store) Compact() error {
-	if !s.compacting.CompareAndSwap(false, true) {
+	if !s.compactMu.TryLock() {
 		return nil
 	}
-	defer s.compacting.Store(false)
+	defer s.compactMu.Unlock()
 	if err := s.compact(); err != nil {
 		s.stats.compactFailures.Add(1)
 		return fmt.Errorf("meta: compact: %w", err)

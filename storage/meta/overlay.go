@@ -19,6 +19,7 @@ type node struct {
 	key     string
 	value   []byte
 	deleted bool
+	fresh   bool // the key was not there before this overlay
 	next    []*node
 }
 
@@ -42,13 +43,36 @@ func (o *overlay) find(key []byte, path *[overlayLevels]**node) *node {
 	return at
 }
 
-// put records a change. It copies key and takes value.
-func (o *overlay) put(key, value []byte, deleted bool) {
+// putNew is put for a key that nothing older has: deleted again before the overlay is sealed, it leaves no trace.
+func (o *overlay) putNew(key, value []byte) {
+	n := o.count
+	if at := o.put(key, value, false); o.count > n {
+		at.fresh = true
+	}
+}
+
+// unlink takes a node out.
+func (o *overlay) unlink(key []byte, n *node) {
+	var path [overlayLevels]**node
+	o.find(key, &path)
+	for level := range n.next {
+		*path[level] = n.next[level]
+	}
+	o.count--
+	o.bytes -= len(n.key) + len(n.value) + nodeCost
+}
+
+// put records a change and returns its node. It copies key and takes value.
+func (o *overlay) put(key, value []byte, deleted bool) *node {
 	var path [overlayLevels]**node
 	if n := o.find(key, &path); n != nil && n.key == string(key) {
+		if deleted && n.fresh {
+			o.unlink(key, n)
+			return n
+		}
 		o.bytes += len(value) - len(n.value)
 		n.value, n.deleted = value, deleted
-		return
+		return n
 	}
 	height := 1
 	for height < overlayLevels && rand.Uint32()&3 == 0 { //nolint:gosec // balance, not secrecy
@@ -61,6 +85,7 @@ func (o *overlay) put(key, value []byte, deleted bool) {
 	}
 	o.count++
 	o.bytes += len(key) + len(value) + nodeCost
+	return n
 }
 
 // get returns the change of a key, or nil.

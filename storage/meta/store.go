@@ -76,7 +76,7 @@ func (o *Options) setDefaults() {
 
 // Store is an open metadata store. All methods are safe for concurrent use.
 //
-// Lock order: flushMu, commitMu, mu.
+// Lock order: compactMu, flushMu, commitMu, mu.
 type Store struct {
 	o   Options
 	log *seglog.Log
@@ -101,11 +101,11 @@ type Store struct {
 	closing  bool        // Close was called
 	closed   bool
 
-	put        atomic.Uint64 // changes put so far
-	committed  atomic.Uint64 // of them, those known to be in the log
-	hintsLost  atomic.Bool   // a hint was dropped: the rest is not of one moment
-	compacting atomic.Bool
-	stats      counters
+	put       atomic.Uint64 // changes put so far
+	committed atomic.Uint64 // of them, those known to be in the log
+	hintsLost atomic.Bool   // a hint was dropped: the rest is not of one moment
+	compactMu sync.Mutex    // one compaction or export at a time; before flushMu in the lock order
+	stats     counters
 
 	wake   chan struct{} // something to flush
 	urgent chan struct{} // flush without waiting
@@ -145,13 +145,25 @@ func (s *Store) Put(key, value []byte) {
 	if len(value) > ValueBytesMax {
 		panic(fmt.Sprintf("BUG: meta: value of %d bytes put", len(value)))
 	}
-	s.change(key, clone(value), false)
+	s.change(key, clone(value), opPut)
+}
+
+// PutNew is Put for a key that is not there. When it is deleted again before the index has caught up, the index never
+// hears of it: for keys that live for moments. A key that is there after all would come back with that Delete.
+func (s *Store) PutNew(key, value []byte) {
+	if len(value) > ValueBytesMax {
+		panic(fmt.Sprintf("BUG: meta: value of %d bytes put", len(value)))
+	}
+	s.change(key, clone(value), opPutNew)
 }
 
 // Delete removes a durable key.
-func (s *Store) Delete(key []byte) { s.change(key, nil, true) }
+func (s *Store) Delete(key []byte) { s.change(key, nil, opDelete) }
 
-func (s *Store) change(key, value []byte, deleted bool) {
+// opPutNew is opPut in the log.
+const opPutNew byte = 0xff
+
+func (s *Store) change(key, value []byte, op byte) {
 	s.mu.Lock()
 	was := s.live.bytes()
 	if s.held() > overlayMax || len(s.pending.buf) > overlayMax {
@@ -160,10 +172,15 @@ func (s *Store) change(key, value []byte, deleted bool) {
 		s.mu.Unlock()
 		return
 	}
-	s.live.durable.put(key, value, deleted)
-	if deleted {
+	switch op {
+	case opDelete:
+		s.live.durable.put(key, nil, true)
 		s.pending.add(key, opDelete, nil)
-	} else {
+	case opPutNew:
+		s.live.durable.putNew(key, value)
+		s.pending.add(key, opPut, value)
+	default:
+		s.live.durable.put(key, value, false)
 		s.pending.add(key, opPut, value)
 	}
 	s.put.Add(1)
