@@ -48,6 +48,8 @@ const (
 // Meta is the durable metadata that the broker keeps: storage/meta in the hub.
 type Meta interface {
 	Put(key, value []byte)
+	// PutNew is Put for a key that is not there: deleted again soon, it costs the index nothing.
+	PutNew(key, value []byte)
 	Delete(key []byte)
 	Commit() error
 	Sync() error
@@ -151,6 +153,8 @@ type Broker struct {
 	vector   vector
 	Stats    Stats
 
+	inboundTop atomic.Uint64 // see startInbound
+
 	stop chan struct{}
 	wg   sync.WaitGroup
 }
@@ -201,6 +205,7 @@ type pending struct {
 	loc    seglog.Loc
 	timeMs int64
 	seq    uint32
+	qos2   uint64 // number of a QoS 2 publish of a persistent session, 0: none
 	retain bool
 	quiet  bool // a copy of a record that was handed out before: not fanned out again
 }

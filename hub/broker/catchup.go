@@ -62,7 +62,9 @@ type chunk struct {
 	pos   int
 	next  []session.Position // where each cursor is after the chunk
 	seen  int                // pos at the last tick
-	size  int64              // accounted bytes
+	// failed: the log could not be read further; it is tried again at the next checkpoint.
+	failed bool
+	size   int64 // accounted bytes
 }
 
 // retItem is a retained message to be sent because of a new subscription.
@@ -99,7 +101,7 @@ type catchup struct {
 
 	mu      sync.Mutex
 	inUse   int64
-	waiting []*attachment // may be there more than once, and gone by now
+	waiting []*attachment // each once; it may be gone by now
 	spare   []*chunk
 }
 
@@ -142,7 +144,10 @@ func (k *catchup) reserve(c *Client) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.inUse > 0 && k.inUse+chunkBytes > k.b.o.Limits.CatchupBytes {
-		k.waiting = append(k.waiting, c.att)
+		if !c.att.waiting {
+			c.att.waiting = true
+			k.waiting = append(k.waiting, c.att)
+		}
 		return false
 	}
 	k.inUse += chunkBytes
@@ -191,15 +196,18 @@ func (k *catchup) give(n int64) {
 	k.inUse -= n
 	var next []*attachment
 	for room := k.b.o.Limits.CatchupBytes - k.inUse; len(k.waiting) > 0 && room > 0; room -= chunkBytes {
+		k.waiting[0].waiting = false
 		next = append(next, k.waiting[0])
 		k.waiting = k.waiting[1:]
 	}
 	k.mu.Unlock()
 	for _, a := range next {
 		a.loop.Post(func() {
-			if a.client != nil {
-				a.loop.wantPump(a.client)
+			if c := a.client; c != nil && c.chunk == nil && !c.reading && a.loop.wants(c) {
+				a.loop.wantPump(c)
+				return
 			}
+			k.give(0) // no use for it any more: the next one's turn
 		})
 	}
 }
@@ -241,8 +249,14 @@ func (l *Loop) pumpClient(c *Client) {
 				cur.Next = max(cur.Next, n.Offset)
 			}
 		}
+		failed := c.chunk.failed
+		if failed {
+			l.markActive(c)
+		}
 		l.b.catchup.free(c.chunk)
-		c.chunk = nil
+		if c.chunk = nil; failed {
+			return
+		}
 	}
 	l.goLive(c)
 	if c.reading || !l.wants(c) || !l.b.catchup.reserve(c) {
@@ -370,6 +384,7 @@ func (l *Loop) deliverRecord(c *Client, ch *chunk, it *chunkItem) bool {
 	case c.Flights.Len() >= c.window || !c.conn.Room(size):
 		return false
 	default:
+		cur.Next = it.offset + 1 // before the packet can leave
 		l.launch(c, it, qos, false)
 	}
 	cur.Next = it.offset + 1
@@ -381,7 +396,7 @@ func (l *Loop) launch(c *Client, it *chunkItem, qos byte, retained bool) {
 	f := c.Flights.Add()
 	f.State, f.QoS, f.Part, f.Offset = session.Sent, qos, it.part, it.offset
 	f.RetainAsPublished, f.SubIDs, f.Retained = it.grant.RetainAsPublished, it.grant.SubIDs, retained
-	l.noteFlight(c, l.b.parts[it.part], f)
+	l.noteFlight(c, f)
 	l.markActive(c)
 	l.b.Stats.CatchupRecords.Add(1)
 	l.send(c, &Delivery{Msg: &l.msg, QoS: qos, ID: f.ID, SubIDs: it.grant.SubIDs,
@@ -425,15 +440,21 @@ func (l *Loop) resendFlight(c *Client, ch *chunk, it *chunkItem) bool {
 	case it.kind == itemGone:
 		l.forgetFlight(c, f)
 		c.Flights.Remove(it.id)
+		c.unsent--
 		l.b.Stats.DroppedTrimmed.Add(1)
 	default:
-		l.prepare(ch, it)
-		if !c.conn.Room(it.c - it.t + packetOverhead) {
+		// What the client has not seen on this connection does not count against its window yet [MQTT-3.3.4-9].
+		if c.Flights.Len()-c.unsent >= c.window || !c.conn.Room(it.c-it.t+packetOverhead) {
 			return false
 		}
+		l.prepare(ch, it)
 		l.b.Stats.Resent.Add(1)
 		l.send(c, &Delivery{Msg: &l.msg, QoS: f.QoS, ID: f.ID, Dup: true, SubIDs: f.SubIDs,
 			Retain: f.Retained || l.msg.Retain && f.RetainAsPublished})
+	}
+	if f = c.Flights.Get(it.id); f != nil && f.Unsent {
+		f.Unsent = false
+		c.unsent--
 	}
 	if len(c.resend) > 0 {
 		c.resend = c.resend[1:]
@@ -463,11 +484,11 @@ func (r *reader) read(j *job) *chunk {
 	r.end, r.at = 0, 0
 	switch {
 	case len(j.resend) > 0:
-		for i := range j.resend {
+		for i := 0; i < len(j.resend) && !ch.failed; i++ {
 			r.readFlight(ch, &j.resend[i])
 		}
 	case len(j.ret) > 0:
-		for i := range j.ret {
+		for i := 0; i < len(j.ret) && !ch.failed; i++ {
 			r.readRetained(ch, &j.ret[i])
 		}
 	default:
@@ -487,7 +508,9 @@ func (r *reader) readFlight(ch *chunk, f *flightRef) {
 	case f.state == 0 || !r.find(ch, &it):
 		it.kind = itemGone
 	}
-	ch.items = append(ch.items, it)
+	if !ch.failed {
+		ch.items = append(ch.items, it)
+	}
 }
 
 func (r *reader) readRetained(ch *chunk, w *retItem) {
@@ -500,7 +523,9 @@ func (r *reader) readRetained(ch *chunk, w *retItem) {
 	if !ok {
 		it.kind = itemRetainedGone
 	}
-	ch.items = append(ch.items, it)
+	if !ch.failed {
+		ch.items = append(ch.items, it)
+	}
 }
 
 // find reads the one record at it.part, it.offset.
@@ -510,6 +535,9 @@ func (r *reader) find(ch *chunk, it *chunkItem) bool {
 		var err error
 		if r.buf, err = p.Log.Read(it.offset, readBytes/4, r.buf[:0]); err != nil {
 			r.end = 0
+			if ch.failed = !errors.Is(err, seglog.ErrTrimmed); ch.failed { // nothing is gone only because a read failed
+				r.b.log.Error("the log could not be read for a session", "partition", p.Name, "offset", it.offset, "err", err)
+			}
 			return false
 		}
 		r.part, r.at, r.end = it.part, it.offset, it.offset
@@ -581,6 +609,7 @@ func (r *reader) readSome(ch *chunk, j *job, cur *session.Cursor) (next int64, s
 	}
 	if err != nil {
 		r.b.log.Error("the log could not be read for a session", "partition", p.Name, "offset", from, "err", err)
+		ch.failed = true
 		return from, 0
 	}
 	next = from

@@ -20,6 +20,7 @@ type Client struct {
 
 	// Reading from the log, see catchup.go.
 	resend  []uint16  // packet ids to send again, in order
+	unsent  int       // messages in flight that are marked Unsent
 	retq    []retItem // retained messages for new subscriptions
 	chunk   *chunk
 	reading bool // a read is under way
@@ -30,11 +31,19 @@ type Client struct {
 	positioned    bool   // a position record
 	willSeq       uint64 // of the will record, 0: none
 	inboundStored bool   // a record of inbound QoS 2
+	lastStored    uint64 // last number of an inbound QoS 2 publish, in the session record
 	// exact holds positions in live partitions that the position record must name until the vector has passed them:
 	// QoS 2 messages below were completed and have no record any more.
 	exact   []session.Position
 	skip    map[flightKey]bool // in flight at a crash: not to be delivered anew
 	crashed bool               // during recovery: was connected when the hub ended
+
+	// Numbers of QoS 2 publishes that were refused and are still in Inbound. Whoever fails to write notes them, in the
+	// partition's lock, whatever loop has the session.
+	refusals struct {
+		sync.Mutex
+		seqs []uint64
+	}
 
 	will *Will // fired when the connection goes without DISCONNECT; of an offline session: still delayed
 
@@ -53,6 +62,7 @@ type attachment struct {
 	pumping bool // in the loop's pumps
 	active  bool // in the loop's active list
 	unsaved byte // in the loop's unsaved list, and what of the session it is for
+	waiting bool // in catchup.waiting, guarded by its mutex
 }
 
 // Will is the message published for a client that goes without saying so.
@@ -201,6 +211,7 @@ func (l *Loop) attach(c *Client, cl *claim) {
 			l.b.fireWill(c)
 		}
 		l.b.wipe(c)
+		l.b.startInbound(&c.Inbound)
 	}
 	c.Expiry, c.ExpiresMs = cl.req.Expiry, 0
 	c.conn, c.window = cl.conn, max(min(cl.req.Window, l.b.o.Limits.ReceiveMaximum), 1)
@@ -220,6 +231,10 @@ func (l *Loop) attach(c *Client, cl *claim) {
 		cur.Zero = cur.Floor
 	}
 	c.resend = c.Flights.Ordered()
+	c.unsent = len(c.resend)
+	for _, id := range c.resend {
+		c.Flights.Get(id).Unsent = true
+	}
 	cl.conn.Attached(c, present)
 	if c.conn == cl.conn && (len(c.resend) > 0 || c.IsBehind()) {
 		l.wantPump(c)
@@ -278,6 +293,7 @@ func (l *Loop) detach(c *Client) bool {
 	l.removeSubs(c)
 	if c.Persistent() {
 		l.b.putInbound(c) // positions are for whoever takes the session off the loop
+		l.settleInbound(c)
 	}
 	c.exact = nil
 	c.att.client = nil

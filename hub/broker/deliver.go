@@ -67,7 +67,7 @@ func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, sha
 	if qos == 2 {
 		c.reached(p.ID, offset+1)
 	}
-	l.noteFlight(c, p, f)
+	l.noteFlight(c, f)
 	l.send(c, &Delivery{Msg: m, QoS: qos, ID: f.ID, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
 }
 
@@ -106,7 +106,7 @@ func (l *Loop) Received(c *Client, id uint16) bool {
 	}
 	if f.State != session.Released {
 		f.State = session.Released
-		l.noteFlight(c, l.b.parts[f.Part], f)
+		l.noteFlight(c, f)
 	}
 	return true
 }
@@ -124,38 +124,13 @@ func (l *Loop) Completed(c *Client, id uint16) bool {
 func (l *Loop) endFlight(c *Client, f *session.Flight) {
 	l.markActive(c)
 	l.forgetFlight(c, f)
+	if f.Unsent {
+		c.unsent--
+	}
 	c.Flights.Remove(f.ID)
 	if c.chunk != nil || len(c.Cursors) > 0 || len(c.retq) > 0 || len(c.resend) > 0 {
 		l.wantPump(c)
 	}
-}
-
-// Take notes a new QoS 2 publish and returns what identifies the record of a persistent session in the log.
-func (l *Loop) Take(c *Client, id uint16) uint64 {
-	seq := c.Inbound.Take(id)
-	if !c.Persistent() {
-		return 0
-	}
-	return seq
-}
-
-// Taken notes that the record of a QoS 2 publish is committed: its PUBREC may leave after the round.
-func (l *Loop) Taken(c *Client, id uint16) {
-	c.Inbound.Commit(id)
-	l.markUnsaved(c, unsavedInbound)
-}
-
-// Forget takes back a Take whose publish was refused.
-func (l *Loop) Forget(c *Client, id uint16) { c.Inbound.Release(id) }
-
-// Release ends an inbound QoS 2 packet id (PUBREL). It is durable before the PUBCOMP leaves: a release that a kill
-// took back would make the hub swallow the next message with that id.
-func (l *Loop) Release(c *Client, id uint16) bool {
-	ok := c.Inbound.Release(id)
-	if ok {
-		l.markUnsaved(c, unsavedInbound)
-	}
-	return ok
 }
 
 // passGap handles a stretch of a partition's records that were not posted to this loop, because its mailbox was full:

@@ -317,15 +317,27 @@ func (l *Loop) CommitMeta() bool {
 	return l.b.o.Meta.Commit() == nil
 }
 
-// Barrier acknowledges conn's publish number seq once everything that was appended before is committed, in whatever
-// partition. If any of it was refused, so is seq: the record in question may have been among that.
-func (l *Loop) Barrier(conn Conn, seq uint32) {
+// Barrier acknowledges conn's publish number seq, the repetition of the client's QoS 2 publish id, once everything that
+// was appended before is committed, in whatever partition. If any of it was refused, so is seq: the record in question
+// may have been among that. So it is if the first copy was refused earlier, while the session had another connection.
+func (l *Loop) Barrier(conn Conn, seq uint32, c *Client, id uint16) {
+	l.afterPending(func(code byte) {
+		if c.conn == conn && c.refused(c.Inbound.Seq(id)) {
+			code = CodeQuotaExceeded
+		}
+		conn.Ack(seq, code)
+	})
+}
+
+// afterPending calls fn on this loop when everything appended so far, in whatever partition, is committed or refused,
+// with a code of those that were refused.
+func (l *Loop) afterPending(fn func(code byte)) {
 	left := 1
 	outcome := CodeOK
 	done := func(code byte) { // on this loop only
 		outcome = max(outcome, code)
 		if left--; left == 0 {
-			conn.Ack(seq, outcome)
+			fn(outcome)
 		}
 	}
 	for _, p := range l.b.parts {

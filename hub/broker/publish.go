@@ -101,6 +101,9 @@ func (b *Broker) choose(e *topicEntry, from *Client) (*partition, byte) {
 func (b *Broker) append(p *partition, e *topicEntry, m *message.Message, headers seglog.Headers, pd pending) byte {
 	pd.entry, pd.retain = e, m.Retain
 	pd.timeMs = m.TimeMs
+	if pd.from != nil {
+		pd.qos2 = m.Origin.QoS2Seq
+	}
 
 	n := int64(len(m.Topic) + len(m.Payload) + len(headers.Raw))
 	p.mu.Lock()
@@ -250,6 +253,11 @@ func (b *Broker) refuse(p *partition, bt *batch, l *Loop, err error) {
 	behind := p.open
 	p.open = &batch{}
 	p.open.b.Reset(p.Log.Next())
+	for _, x := range []*batch{bt, behind} {
+		for i := range x.pend {
+			x.pend[i].from.refuse(x.pend[i].qos2)
+		}
+	}
 	p.mu.Unlock()
 	for _, x := range []*batch{bt, behind} {
 		b.Stats.RefusedWrite.Add(int64(len(x.pend)))

@@ -108,11 +108,13 @@ func (r *recovery) session(key, v []byte) bool {
 	d := &decoder{v: v}
 	attached := d.byte() == 1
 	c := &Client{Session: session.Session{ClientID: id, Expiry: uint32(d.uvarint()), ExpiresMs: int64(d.uvarint())}}
-	c.Inbound.SkipTo(d.uvarint())
+	last := d.uvarint()
+	c.Inbound.SkipTo(last)
 	if d.bad || !c.Persistent() {
 		return false
 	}
-	c.stored, c.crashed = true, attached
+	c.stored, c.crashed, c.lastStored = true, attached, last
+	r.known[c] = &inboundKnown{last: last}
 	r.b.reg.shard(id).clients[id] = c
 	return true
 }
@@ -163,7 +165,7 @@ func (r *recovery) inbound(key, v []byte) bool {
 		return false
 	}
 	d := &decoder{v: v}
-	known := &inboundKnown{last: d.uvarint(), maybe: map[uint64]bool{}}
+	known := &inboundKnown{last: max(d.uvarint(), c.lastStored), maybe: map[uint64]bool{}}
 	c.Inbound.SkipTo(known.last)
 	for range d.count() {
 		id, seq := uint16(d.uvarint()), d.uvarint()
@@ -265,7 +267,7 @@ func (r *recovery) apply(p *partition, rec *seglog.Record) {
 		return
 	}
 	c.Inbound.SkipTo(from.QoS2Seq)
-	if k := r.known[c]; k == nil || from.QoS2Seq > k.last || k.maybe[from.QoS2Seq] {
+	if k := r.known[c]; from.QoS2Seq > k.last || k.maybe[from.QoS2Seq] {
 		c.Inbound.Restore(from.PacketID, from.QoS2Seq)
 	}
 }
@@ -298,18 +300,16 @@ func (r *recovery) finishClient(c *Client, now int64) {
 	for _, x := range fl {
 		if x.key.offset >= r.b.parts[x.key.part].Log.Next() {
 			// A power cut took the record back; its offset is given to another one.
-			r.b.o.Meta.Delete(r.b.flightRecordKey(c.ClientID, x.key))
+			r.b.o.Meta.Delete(r.b.flightRecordKey(c.ClientID, &x.f))
 			continue
 		}
 		if c.skip == nil {
 			c.skip = map[flightKey]bool{}
 		}
-		c.skip[x.key] = true
-		if e := c.Flights.Restore(x.f.ID); e != nil {
-			seq := e.Seq
-			*e = x.f
-			e.Seq = seq
+		if !x.f.Retained { // such a copy is none of the message itself
+			c.skip[x.key] = true
 		}
+		c.Flights.Restore(x.f)
 	}
 	if c.crashed { // was connected: live wherever it had no position of its own
 		for _, p := range r.b.parts {

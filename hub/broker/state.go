@@ -15,7 +15,7 @@ import (
 //	s/CLIENT            the session: whether it was connected, expiry, last number of an inbound QoS 2 publish
 //	b/CLIENT NUL FILTER a subscription
 //	c/CLIENT            positions in partitions where it is not simply live, and QoS 1 messages in flight
-//	f/CLIENT NUL PART NUL OFFSET  a QoS 2 message in flight to the client
+//	f/CLIENT NUL PART NUL OFFSET ID  a QoS 2 message in flight to the client
 //	q/CLIENT            QoS 2 messages from the client that it has not released
 //	w/CLIENT NUL SEQ    the will of a connection, or a delayed one of an offline session; each has a number of its own,
 //	                    since the record of one that is being published goes when its successor may be there already
@@ -55,10 +55,13 @@ type flightKey struct {
 	offset int64
 }
 
-func (b *Broker) flightRecordKey(id string, k flightKey) []byte {
+// flightRecordKey names the packet id too: one record can be in flight as it was published and, retained, for new
+// subscriptions.
+func (b *Broker) flightRecordKey(id string, f *session.Flight) []byte {
 	v := append(append([]byte(prefixFlight), id...), 0)
-	v = append(append(v, b.parts[k.part].Name...), 0)
-	return binary.BigEndian.AppendUint64(v, uint64(k.offset))
+	v = append(append(v, b.parts[f.Part].Name...), 0)
+	v = binary.BigEndian.AppendUint64(v, uint64(f.Offset))
+	return binary.BigEndian.AppendUint16(v, f.ID)
 }
 
 // cutClient splits a key behind its prefix into the client id and the rest.
@@ -141,7 +144,7 @@ func (b *Broker) putSession(c *Client, attached bool) {
 	v = binary.AppendUvarint(v, uint64(c.ExpiresMs))
 	v = binary.AppendUvarint(v, c.Inbound.Last())
 	b.o.Meta.Put(sessionKey(c.ClientID), v)
-	c.stored = true
+	c.stored, c.lastStored = true, c.Inbound.Last()
 }
 
 func (b *Broker) putSub(c *Client, s *session.Sub) {
@@ -244,9 +247,14 @@ func (l *Loop) save() {
 // noteFlight records a QoS 2 message to a persistent session before the packet that rests on it leaves: a packet id
 // that a kill made the hub forget would have the client take the message twice. With it goes the position behind the
 // message, so that once it is completed its record can simply be deleted.
-func (l *Loop) noteFlight(c *Client, p *partition, f *session.Flight) {
+func (l *Loop) noteFlight(c *Client, f *session.Flight) {
 	if f.QoS == 2 && c.Persistent() {
-		l.b.o.Meta.Put(l.b.flightRecordKey(c.ClientID, flightKey{p.ID, f.Offset}), appendFlight(nil, f))
+		key, v := l.b.flightRecordKey(c.ClientID, f), appendFlight(nil, f)
+		if f.State == session.Sent {
+			l.b.o.Meta.PutNew(key, v)
+		} else {
+			l.b.o.Meta.Put(key, v)
+		}
 		l.markUnsaved(c, unsavedPositions)
 	}
 }
@@ -254,7 +262,7 @@ func (l *Loop) noteFlight(c *Client, p *partition, f *session.Flight) {
 // forgetFlight deletes the record of a QoS 2 message that is done.
 func (l *Loop) forgetFlight(c *Client, f *session.Flight) {
 	if f.QoS == 2 && c.Persistent() {
-		l.b.o.Meta.Delete(l.b.flightRecordKey(c.ClientID, flightKey{f.Part, f.Offset}))
+		l.b.o.Meta.Delete(l.b.flightRecordKey(c.ClientID, f))
 	}
 }
 
@@ -275,7 +283,7 @@ func (c *Client) reached(part uint32, next int64) {
 // putInbound stores what the client has published at QoS 2 and not released. Numbers up to the first field that are
 // not listed are released, or were refused; a number that is listed as uncommitted counts only if the log has it.
 func (b *Broker) putInbound(c *Client) {
-	if c.Inbound.Len() == 0 && c.Inbound.Last() == 0 {
+	if c.Inbound.Len() == 0 && !c.inboundStored && c.stored && c.Inbound.Last() == c.lastStored {
 		return
 	}
 	v := binary.AppendUvarint(nil, c.Inbound.Last())
@@ -292,6 +300,7 @@ func (b *Broker) putInbound(c *Client) {
 // wipe forgets the state of a session: in memory, and in the metadata if there is any.
 func (b *Broker) wipe(c *Client) {
 	b.unstore(c)
+	b.endInbound(&c.Inbound)
 	c.Clear()
 	c.skip, c.exact = nil, nil
 	if c.will == nil && c.willSeq != 0 {
@@ -308,7 +317,7 @@ func (b *Broker) unstore(c *Client) {
 		}
 		for _, id := range c.Flights.Ordered() {
 			if f := c.Flights.Get(id); f.QoS == 2 {
-				b.o.Meta.Delete(b.flightRecordKey(c.ClientID, flightKey{f.Part, f.Offset}))
+				b.o.Meta.Delete(b.flightRecordKey(c.ClientID, f))
 			}
 		}
 		c.stored = false
@@ -380,11 +389,8 @@ func (b *Broker) decodePositions(c *Client, v []byte) error {
 		if d.bad || p == nil {
 			continue
 		}
-		if e := c.Flights.Restore(f.ID); e != nil {
-			seq := e.Seq
-			*e = f
-			e.Seq, e.Part, e.Offset = seq, p.ID, offset
-		}
+		f.Part, f.Offset = p.ID, offset
+		c.Flights.Restore(f)
 	}
 	return d.err()
 }
@@ -392,10 +398,10 @@ func (b *Broker) decodePositions(c *Client, v []byte) error {
 func (b *Broker) parseFlightKey(rest []byte) (flightKey, bool) {
 	name, off, ok := strings.Cut(string(rest), "\x00")
 	p := b.o.Streams.Partition(name)
-	if !ok || len(off) != 8 || p == nil {
+	if !ok || len(off) != 10 || p == nil {
 		return flightKey{}, false
 	}
-	return flightKey{p.ID, int64(binary.BigEndian.Uint64([]byte(off)))}, true
+	return flightKey{p.ID, int64(binary.BigEndian.Uint64([]byte(off[:8])))}, true
 }
 
 // positionedIn reports whether the position record names the partition.

@@ -60,7 +60,8 @@ func (l *Loop) subscribe(c *Client, r *SubRequest) {
 		l.b.subs.n++
 	}
 	l.b.subs.Unlock()
-	if !replaced && (c.Persistent() || len(c.Cursors) > 0) {
+	// A first subscription of a session that ends with its connection needs no start: it never reads what is older.
+	if !replaced && (c.Persistent() || len(c.Subs) > 1) {
 		for _, p := range l.b.parts {
 			if subConcerns(s, p) {
 				s.Starts = append(s.Starts, session.Position{Part: p.ID, Offset: p.Committed()})
@@ -78,9 +79,14 @@ func (l *Loop) subscribe(c *Client, r *SubRequest) {
 	}
 }
 
-// settle: cursors that are behind may go live only after everything that was matched without the new subscriptions.
-// It runs after the version has risen.
+// settle: cursors that are behind may go live only after everything that was matched without the new subscriptions, and
+// a read that is under way, which knows nothing of them, may not move the cursors. It runs after the version has risen.
 func (l *Loop) settle(c *Client) {
+	if c.reading {
+		c.gen++
+		c.reading = false
+		l.wantPump(c)
+	}
 	for i := range c.Cursors {
 		c.Cursors[i].Floor = max(c.Cursors[i].Floor, l.b.parts[c.Cursors[i].Part].Committed())
 	}

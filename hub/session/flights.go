@@ -23,6 +23,7 @@ type Flight struct {
 	QoS               byte // as granted
 	RetainAsPublished bool
 	Retained          bool // delivered because of a new subscription
+	Unsent            bool // still to be sent again on this connection
 	Part              uint32
 	Seq               uint32 // order of sending
 	Offset            int64
@@ -72,16 +73,21 @@ func (f *Flights) take(e *Flight, id uint16) *Flight {
 	return e
 }
 
-// Restore puts a message in flight under the id that it had before a restart. It returns nil when the id is taken.
-func (f *Flights) Restore(id uint16) *Flight {
-	if id == 0 || f.Get(id) != nil {
-		return nil
+// Restore puts a message in flight as it was before a restart. Later ones come behind it in the order of sending, now
+// and after another restart. False: the id is taken.
+func (f *Flights) Restore(was Flight) bool {
+	if was.ID == 0 || f.Get(was.ID) != nil {
+		return false
 	}
-	for len(f.ring) == 0 || f.ring[int(id)&(len(f.ring)-1)].ID != 0 {
+	for len(f.ring) == 0 || f.ring[int(was.ID)&(len(f.ring)-1)].ID != 0 {
 		f.grow()
 	}
-	f.last = id
-	return f.take(&f.ring[int(id)&(len(f.ring)-1)], id)
+	if f.n == 0 || was.Seq > f.seq {
+		f.seq, f.last = was.Seq, was.ID
+	}
+	f.n++
+	f.ring[int(was.ID)&(len(f.ring)-1)] = was
+	return true
 }
 
 // grow doubles the ring: entries with distinct ids that shared no slot before share none afterwards.
@@ -169,6 +175,9 @@ func (in *Inbound) Take(id uint16) uint64 {
 	in.pending[id] = in.seq
 	return in.seq
 }
+
+// Seq is the number of an unreleased packet id, 0 when there is none.
+func (in *Inbound) Seq(id uint16) uint64 { return in.pending[id] &^ committed }
 
 // Commit notes that the record of a packet id is in the log.
 func (in *Inbound) Commit(id uint16) {

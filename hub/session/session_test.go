@@ -55,16 +55,17 @@ func TestFlightsUseEveryID(t *testing.T) {
 
 func TestFlightsRestoreKeepsIDs(t *testing.T) {
 	var f Flights
-	for _, id := range []uint16{65535, 1, 9, 17, 33, 1024} {
-		if f.Restore(id) == nil {
+	for i, id := range []uint16{65535, 1, 9, 17, 33, 1024} {
+		if !f.Restore(Flight{ID: id, Seq: uint32(1000 + i)}) {
 			t.Fatalf("id %d not restored", id)
 		}
 	}
-	if f.Restore(9) != nil {
+	if f.Restore(Flight{ID: 9, Seq: 2000}) {
 		t.Fatal("an id was restored twice")
 	}
-	if got := f.Ordered(); len(got) != 6 || got[0] != 65535 || got[5] != 1024 {
-		t.Fatalf("order after restore: %v", got)
+	next := f.Add() // behind all that were there before, after a second restart too
+	if got := f.Ordered(); len(got) != 7 || got[0] != 65535 || got[5] != 1024 || got[6] != next.ID || next.Seq != 1006 {
+		t.Fatalf("order after restore: %v, next %+v", got, next)
 	}
 }
 

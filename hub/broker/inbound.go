@@ -1,0 +1,143 @@
+package broker
+
+import (
+	"slices"
+
+	"edgehub/hub/session"
+)
+
+// QoS 2 publishes of a client.
+//
+// The outcome of a publish, committed or refused, goes to the connection that it came on, and from there to the
+// session. A connection can be gone by then while the session lives on, even on another loop, and the client repeats
+// the publish there. So the outcome takes two more ways. Who fails to write notes the refusal at the session before
+// anybody can wait for the batch in vain: a barrier that finds nothing to wait for finds the note. And a session that
+// leaves a loop with publishes under way is told of their end wherever it is then: a record whose publisher has gone
+// must be known as committed before the positions of the hub pass it, or a kill would have it taken twice.
+
+// Take notes a new QoS 2 publish and returns what identifies the record of a persistent session in the log.
+func (l *Loop) Take(c *Client, id uint16) uint64 {
+	seq := c.Inbound.Take(id)
+	if !c.Persistent() {
+		return 0
+	}
+	return seq
+}
+
+// Taken notes that the record of a QoS 2 publish is committed: its PUBREC may leave after the round.
+func (l *Loop) Taken(c *Client, id uint16) {
+	c.Inbound.Commit(id)
+	l.markUnsaved(c, unsavedInbound)
+}
+
+// Forget takes back a Take whose publish was refused.
+func (l *Loop) Forget(c *Client, id uint16) {
+	c.excuse(c.Inbound.Seq(id))
+	c.Inbound.Release(id)
+}
+
+// Release ends an inbound QoS 2 packet id (PUBREL). It is durable before the PUBCOMP leaves: a release that a kill
+// took back would make the hub swallow the next message with that id.
+func (l *Loop) Release(c *Client, id uint16) bool {
+	ok := c.Inbound.Release(id)
+	if ok {
+		l.markUnsaved(c, unsavedInbound)
+	}
+	return ok
+}
+
+// refuse notes that a publish could not be written; 0 is none.
+func (c *Client) refuse(seq uint64) {
+	if seq == 0 {
+		return
+	}
+	c.refusals.Lock()
+	defer c.refusals.Unlock()
+	c.refusals.seqs = append(c.refusals.seqs, seq)
+}
+
+// refused reports whether a publish was noted as refused.
+func (c *Client) refused(seq uint64) bool {
+	c.refusals.Lock()
+	defer c.refusals.Unlock()
+	return slices.Contains(c.refusals.seqs, seq)
+}
+
+// excuse forgets the note: the session knows.
+func (c *Client) excuse(seq uint64) {
+	c.refusals.Lock()
+	defer c.refusals.Unlock()
+	c.refusals.seqs = slices.DeleteFunc(c.refusals.seqs, func(s uint64) bool { return s == seq })
+}
+
+// settleInbound sees to it that a session that leaves the loop hears of its publishes that are neither committed nor
+// refused yet.
+func (l *Loop) settleInbound(c *Client) {
+	open := map[uint16]uint64{}
+	for id, e := range c.Inbound.All() {
+		if !e.Committed {
+			open[id] = e.Seq
+		}
+	}
+	if len(open) > 0 {
+		l.afterPending(func(byte) {
+			l.b.withOwner(c, func() { l.b.resolveInbound(c, open) })
+		})
+	}
+}
+
+// withOwner runs fn where the session is: on the loop that has it, or here while it is offline.
+func (b *Broker) withOwner(c *Client, fn func()) {
+	sh := b.reg.shard(c.ClientID)
+	sh.mu.Lock()
+	owner := c.owner
+	if owner == nil {
+		fn()
+	}
+	sh.mu.Unlock()
+	if owner != nil {
+		owner.Post(func() {
+			if owner.owns(c) && c.att != nil {
+				fn()
+				return
+			}
+			b.withOwner(c, fn)
+		})
+	}
+}
+
+// resolveInbound takes over the outcome of publishes. By its owner.
+func (b *Broker) resolveInbound(c *Client, open map[uint16]uint64) {
+	changed := false
+	for id, seq := range open {
+		if c.Inbound.Seq(id) != seq {
+			continue
+		}
+		changed = true
+		if c.refused(seq) {
+			c.Inbound.Release(id)
+			c.excuse(seq)
+		} else {
+			c.Inbound.Commit(id)
+		}
+	}
+	if changed && c.Persistent() {
+		b.putInbound(c)
+	}
+}
+
+// startInbound makes the numbers of a new session higher than those of every earlier session of the same client, whose
+// records may still be read after a kill. Hub time never goes back, no client publishes 65,536 messages in a
+// millisecond, and inboundTop has the last number of sessions that ended in the millisecond in hand.
+func (b *Broker) startInbound(in *session.Inbound) {
+	in.SkipTo(max(uint64(b.o.Clock.NowMs())<<16, b.inboundTop.Load()))
+}
+
+// endInbound notes the numbers of a session that ends.
+func (b *Broker) endInbound(in *session.Inbound) {
+	for top := b.inboundTop.Load(); in.Last() > top; top = b.inboundTop.Load() {
+		if b.inboundTop.CompareAndSwap(top, in.Last()) {
+			return
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package broker
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgehub/hub/topic"
+	"edgehub/internal/vfs/vfstest"
+)
+
+// The simulation: clients that publish, subscribe, come, go and take sessions from each other; loops, readers, syncs
+// and checkpoints in any order; writes that fail; kills at any step. Everything follows from a seed.
+//
+//	HUB_SIM_SEEDS=200 go test ./hub/broker -run Simulation       seeds 1 to 200
+//	HUB_SIM_SEED=17 HUB_SIM_TRACE=1 go test ./hub/broker -run Simulation -v
+func TestSimulation(t *testing.T) {
+	first, n, steps := uint64(1), uint64(12), 2500
+	if s := os.Getenv("HUB_SIM_SEEDS"); s != "" {
+		n, _ = strconv.ParseUint(s, 10, 64)
+		steps = 6000
+	}
+	if s := os.Getenv("HUB_SIM_SEED"); s != "" {
+		first, _ = strconv.ParseUint(s, 10, 64)
+		n, steps = 1, 6000
+	}
+	if s := os.Getenv("HUB_SIM_STEPS"); s != "" {
+		steps, _ = strconv.Atoi(s)
+	}
+	var sum simStats
+	for seed := first; seed < first+n; seed++ {
+		ok := t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSim(t, seed)
+				s.run(steps)
+				sum.add(&s.stats)
+			})
+		})
+		if !ok {
+			t.Fatalf("replay: HUB_SIM_SEED=%d HUB_SIM_STEPS=%d HUB_SIM_TRACE=1 go test ./hub/broker -run Simulation -v", seed, steps)
+		}
+	}
+	t.Logf("%+v", sum)
+	// A run in which nothing happened proves nothing.
+	if n > 5 && (sum.Kills == 0 || sum.Takeovers == 0 || sum.Refused == 0 || sum.Acked == 0 || sum.Exact == 0 || sum.Resent == 0 || sum.Retained == 0) {
+		t.Fatalf("the simulation did not reach what it is for: %+v", sum)
+	}
+}
+
+type simStats struct {
+	Records, Acked, Refused, Delivered, Exact, Resent, Retained, Kills, Takeovers, CatchupJobs, Gaps int64
+}
+
+func (s *simStats) add(o *simStats) {
+	s.Records += o.Records
+	s.Acked += o.Acked
+	s.Refused += o.Refused
+	s.Delivered += o.Delivered
+	s.Exact += o.Exact
+	s.Resent += o.Resent
+	s.Retained += o.Retained
+	s.Kills += o.Kills
+	s.Takeovers += o.Takeovers
+	s.CatchupJobs += o.CatchupJobs
+	s.Gaps += o.Gaps
+}
+
+type sim struct {
+	*rig
+	rng   *rand.Rand
+	trace bool
+	devs  []*dev
+	stats simStats
+
+	// What is in the log.
+	at      []int64 // by partition: looked at so far
+	records map[string]*simRecord
+	byTopic map[string][]*simRecord
+	bases   map[string]int // records by publisher and number
+
+	dieIn    int // disk writes and commits until a kill; 0: none planned
+	snapshot func()
+}
+
+// simRecord is a record of the log. Payloads are PUBLISHER:NUMBER:ATTEMPT, so each record has its own.
+type simRecord struct {
+	topic   string
+	payload string
+	qos     byte
+	part    uint32
+	offset  int64
+	nth     int // among those of its topic
+}
+
+func base(payload string) string { return payload[:strings.LastIndexByte(payload, ':')] }
+
+var simTopics = []string{"a/0", "a/1", "a/2", "b/0", "s/0", "s/1"}
+var simFilters = []string{"a/#", "s/#", "a/1", "+/0", "#", "b/0", "s/1"}
+
+func newSim(t *testing.T, seed uint64) *sim {
+	s := &sim{rng: rand.New(rand.NewPCG(seed, 99)), trace: os.Getenv("HUB_SIM_TRACE") != "",
+		records: map[string]*simRecord{}, byTopic: map[string][]*simRecord{}, bases: map[string]int{}}
+	s.rig = &rig{t: t, disk: vfstest.NewMem(), meta: newMemMeta(), specs: twoKinds, lim: rigLimits}
+	if s.rng.IntN(2) == 0 {
+		s.lim.CatchupBytes = chunkBytes + 1
+	}
+	s.boot()
+	s.at = make([]int64, len(s.b.parts))
+	for i := range 7 {
+		d := &dev{s: s, id: fmt.Sprintf("d%d", i), persist: i < 5, old: i%3 == 0, window: 1 + s.rng.IntN(8)}
+		d.reset()
+		s.devs = append(s.devs, d)
+	}
+	return s
+}
+
+func (s *sim) logf(format string, args ...any) {
+	if s.trace {
+		s.t.Logf(format, args...)
+	}
+}
+
+func (s *sim) failf(format string, args ...any) {
+	s.t.Helper()
+	s.t.Fatalf(format, args...)
+}
+
+func (s *sim) boot() {
+	s.start(3)
+	s.hooks()
+}
+
+// hooks make disk writes and commits the places where a kill can strike.
+func (s *sim) hooks() {
+	s.fs.Clear()
+	s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Hook: s.strike})
+	s.meta.around = func(bool) error { s.strike(); return nil }
+}
+
+// strike takes the state of the disk at the moment of a planned kill.
+func (s *sim) strike() {
+	if s.died || s.dieIn == 0 {
+		return
+	}
+	if s.dieIn--; s.dieIn > 0 {
+		return
+	}
+	s.died = true
+	disk, m := s.disk.Kill(), s.meta.crash(s.rng)
+	s.snapshot = func() { s.disk, s.meta = disk, m }
+}
+
+func (s *sim) run(steps int) {
+	for range steps {
+		s.act()
+		if s.died {
+			s.reborn()
+		}
+		s.look()
+	}
+	s.quiesce()
+	for _, d := range s.devs {
+		d.complete()
+	}
+	s.stats.Records = int64(len(s.records))
+	s.collect()
+}
+
+// collect adds up the counters of a broker that ends.
+func (s *sim) collect() {
+	s.stats.Takeovers += s.b.Stats.Takeovers.Load()
+	s.stats.Resent += s.b.Stats.Resent.Load()
+	s.stats.CatchupJobs += s.b.Stats.CatchupJobs.Load()
+	s.stats.Gaps += s.b.Stats.MailGaps.Load()
+}
+
+func (s *sim) reborn() {
+	s.logf("KILL")
+	s.stats.Kills++
+	s.collect()
+	if s.snapshot == nil {
+		disk, m := s.disk.Kill(), s.meta.crash(s.rng)
+		s.disk, s.meta = disk, m
+	} else {
+		s.snapshot()
+		s.snapshot = nil
+	}
+	s.dieIn = 0
+	for _, d := range s.devs {
+		if d.cn != nil {
+			d.cn.c, d.cn.gone = nil, true
+		}
+	}
+	s.boot()
+	s.look()
+	for _, d := range s.devs {
+		d.lost(s.rng.IntN(len(d.inbox) + 1))
+	}
+}
+
+// look notes what is new in the log.
+func (s *sim) look() {
+	for i, p := range s.b.parts {
+		if s.at[i] > p.Log.Next() {
+			s.failf("%s ends at %d and had %d records before", p.Name, p.Log.Next(), s.at[i])
+		}
+		if s.at[i] == p.Log.Next() || p.Stream.Name == RetainedStream {
+			continue
+		}
+		for _, m := range s.recordsFrom(p, s.at[i]) {
+			r := &simRecord{topic: string(m.Topic), payload: string(m.Payload), qos: m.QoS, part: p.ID, offset: s.at[i], nth: len(s.byTopic[string(m.Topic)])}
+			s.at[i]++
+			if s.records[r.payload] != nil {
+				s.failf("%s is in the log twice", r.payload)
+			}
+			s.records[r.payload] = r
+			s.byTopic[r.topic] = append(s.byTopic[r.topic], r)
+			b := base(r.payload)
+			if s.bases[b]++; s.bases[b] > 1 && r.qos == 2 {
+				s.failf("the QoS 2 publish %s is in the log twice", b)
+			}
+			s.logf("log %s@%d %s=%s q%d", p.Name, r.offset, r.topic, r.payload, r.qos)
+		}
+	}
+}
+
+// act does one thing.
+func (s *sim) act() {
+	x := s.rng.IntN(1000)
+	switch {
+	case x < 300:
+		s.step(s.rng.IntN(len(s.loops)))
+	case x < 380:
+		s.readJob()
+	case x < 430:
+		s.sync()
+	case x < 440:
+		s.checkpoint()
+	case x < 445:
+		time.Sleep(time.Duration(s.rng.IntN(3000)) * time.Millisecond)
+	case x < 447:
+		s.logf("a write will fail")
+		s.fs.Clear()
+		s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Pattern: "*.log", Err: errInjected, Count: 1, Short: s.rng.IntN(200)})
+		s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Hook: s.strike})
+	case x < 449:
+		s.dieIn = 1 + s.rng.IntN(10)
+	case x < 450:
+		s.died = true
+	case x < 451 && s.rng.IntN(4) == 0:
+		l := s.loops[s.rng.IntN(len(s.loops))]
+		for range mailItemsMax {
+			l.Post(func() {})
+		}
+	default:
+		s.devs[s.rng.IntN(len(s.devs))].act()
+	}
+}
+
+// quiesce lets everything finish: every client is there and answers.
+func (s *sim) quiesce() {
+	s.logf("QUIESCE")
+	s.dieIn = 0
+	s.hooks()
+	for round := range 60 {
+		for _, d := range s.devs {
+			if d.cn != nil {
+				d.setRoom(-1)
+			}
+			if d.cn == nil && d.persist {
+				d.connect(false)
+			}
+			d.drainInbox()
+		}
+		s.settle()
+		s.look()
+		if round%10 == 9 {
+			s.checkpoint()
+		}
+	}
+}
+
+func (s *sim) recordsFrom(p *partition, from int64) []simMessage {
+	var list []simMessage
+	for i, m := range s.rig.records(p) {
+		if int64(i) >= from {
+			list = append(list, simMessage{m.Topic, m.Payload, m.QoS})
+		}
+	}
+	return list
+}
+
+type simMessage struct {
+	Topic, Payload []byte
+	QoS            byte
+}
+
+// matching reports whether the topic matches.
+func matching(filter, name string) bool { return topic.Match(filter, name) }
+
+func sortedIDs[V any](m map[uint16]V) []uint16 {
+	var ids []uint16
+	for id := range m {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
