@@ -115,7 +115,6 @@ func (c *Conn) pending(p *packet.Connect, assigned string) {
 		ReceiveMax:    uint16(min(o.ReceiveMaximum, 65535)),
 		MaxPacket:     uint32(o.MaxPacket),
 		TopicAliasMax: aliasMax,
-		NoShared:      true,
 	}
 	if assigned != "" {
 		ack.AssignedClientID = []byte(assigned)

@@ -61,9 +61,6 @@ func (c *Conn) topic(p *packet.Publish) ([]byte, error) {
 			return nil, errAlias
 		}
 	}
-	if name[0] == '$' && hubTopic(name) {
-		return nil, errTopicHub
-	}
 	if c.l.levels(name) {
 		return nil, errTopicLevels
 	}
@@ -98,7 +95,7 @@ func (c *Conn) publishAcked(p *packet.Publish, m *message.Message) error {
 			// Taken before: acknowledged again, not published again [MQTT-4.3.3-10]. It waits behind whatever the log
 			// has not committed yet, in case the first copy is among that.
 			seq := c.acks.add(p.ID, 2)
-			c.l.b.Barrier(c, seq)
+			c.l.b.Barrier(c, seq, c.client, p.ID)
 			return nil
 		}
 		m.Origin.QoS2Seq = c.l.b.Take(c.client, p.ID)
@@ -139,8 +136,9 @@ func (c *Conn) Ack(seq uint32, code byte) {
 		} else {
 			c.unacked--
 		}
-		if e.code >= 0x80 && c.version < packet.V5 {
-			// Older versions cannot refuse: without an acknowledgement the client repeats it after reconnecting.
+		if e.code >= 0x80 && e.code != broker.CodeNotAuthorized && c.version < packet.V5 {
+			// Older versions cannot refuse: without an acknowledgement the client repeats it after reconnecting. A topic
+			// that the hub does not take now it will not take then either: that is acknowledged, and counted [MQTT-3.3.5-2].
 			c.queue(b)
 			c.end(0)
 			return

@@ -150,6 +150,7 @@ type Broker struct {
 	retained retained
 	catchup  catchup
 	timers   timers
+	shares   shares
 	vector   vector
 	Stats    Stats
 

@@ -380,7 +380,7 @@ func (l *Loop) deliverRecord(c *Client, ch *chunk, it *chunkItem) bool {
 			return false
 		}
 		l.send(c, &Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: l.msg.Retain && it.grant.RetainAsPublished})
-	case qos == 2 && len(c.skip) > 0 && c.skip[flightKey{it.part, it.offset}]:
+	case (qos == 2 || c.group != nil) && len(c.skip) > 0 && c.skip[flightKey{it.part, it.offset}]:
 	case c.Flights.Len() >= c.window || !c.conn.Room(size):
 		return false
 	default:
@@ -438,9 +438,7 @@ func (l *Loop) resendFlight(c *Client, ch *chunk, it *chunkItem) bool {
 	case it.kind == itemRelease || f.State == session.Released:
 		c.conn.SendRelease(it.id)
 	case it.kind == itemGone:
-		l.forgetFlight(c, f)
-		c.Flights.Remove(it.id)
-		c.unsent--
+		l.endFlight(c, f)
 		l.b.Stats.DroppedTrimmed.Add(1)
 	default:
 		// What the client has not seen on this connection does not count against its window yet [MQTT-3.3.4-9].

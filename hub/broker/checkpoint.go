@@ -35,7 +35,7 @@ type vector struct {
 
 // markActive has a client's positions looked at in the next checkpoint.
 func (l *Loop) markActive(c *Client) {
-	if a := c.att; !a.active && (c.Persistent() || a.pumping || c.chunk != nil) {
+	if a := c.att; !a.active && (c.Persistent() || a.pumping || c.chunk != nil || len(c.starved) > 0) {
 		a.active = true
 		l.active = append(l.active, a)
 	}
@@ -127,6 +127,7 @@ func (l *Loop) checkpoint() []int64 {
 
 // settleClient tidies one active client and reports whether it stays active.
 func (l *Loop) settleClient(c *Client, at, previous []int64) bool {
+	l.unstarve(c)
 	for i := 0; i < len(c.Cursors); {
 		if cur := &c.Cursors[i]; !cur.Behind && at[cur.Part] >= cur.Next {
 			c.DropCursor(cur.Part)

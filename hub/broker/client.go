@@ -45,6 +45,9 @@ type Client struct {
 		seqs []uint64
 	}
 
+	group   *group    // this is the inbox of a shared subscription, see share.go
+	starved []*member // shares in groups whose messages it had no room for
+
 	will *Will // fired when the connection goes without DISCONNECT; of an offline session: still delayed
 
 	// Guarded by the registry shard.
@@ -224,12 +227,7 @@ func (l *Loop) attach(c *Client, cl *claim) {
 		l.markActive(c)
 	}
 	l.b.putWill(c)
-	for i := range c.Cursors {
-		// Read after the subscriptions were inserted: records above were matched with them in place.
-		cur := &c.Cursors[i]
-		cur.Floor = l.b.parts[cur.Part].Committed()
-		cur.Zero = cur.Floor
-	}
+	l.floor(c)
 	c.resend = c.Flights.Ordered()
 	c.unsent = len(c.resend)
 	for _, id := range c.resend {
@@ -238,6 +236,16 @@ func (l *Loop) attach(c *Client, cl *claim) {
 	cl.conn.Attached(c, present)
 	if c.conn == cl.conn && (len(c.resend) > 0 || c.IsBehind()) {
 		l.wantPump(c)
+	}
+}
+
+// floor: a session that comes back reads up to here from the log. It is called when the subscriptions have been
+// inserted: records above were matched with them in place.
+func (l *Loop) floor(c *Client) {
+	for i := range c.Cursors {
+		cur := &c.Cursors[i]
+		cur.Floor = l.b.parts[cur.Part].Committed()
+		cur.Zero = cur.Floor
 	}
 }
 
@@ -301,7 +309,7 @@ func (l *Loop) detach(c *Client) bool {
 	c.gen++
 	c.reading = false
 	l.b.catchup.free(c.chunk)
-	c.chunk, c.resend, c.retq = nil, nil, nil
+	c.chunk, c.resend, c.retq, c.starved = nil, nil, nil, nil
 	l.clients--
 	return true
 }
@@ -341,7 +349,7 @@ func touches(subs []*session.Sub, p *partition) bool {
 }
 
 func subConcerns(s *session.Sub, p *partition) bool {
-	if !p.Stream.Configured {
+	if !p.Stream.Configured || s.Shared {
 		return false
 	}
 	for _, f := range p.Stream.Filters {

@@ -79,6 +79,9 @@ func (l *Loop) send(c *Client, d *Delivery) {
 		}
 		return
 	}
+	if c.group != nil { // counted where a member gets it
+		return
+	}
 	l.out++
 	l.outBytes += int64(len(d.Msg.Topic) + len(d.Msg.Payload))
 }
@@ -127,7 +130,17 @@ func (l *Loop) endFlight(c *Client, f *session.Flight) {
 	if f.Unsent {
 		c.unsent--
 	}
-	c.Flights.Remove(f.ID)
+	m, _ := f.Share.(*member)
+	if m == nil {
+		c.Flights.Remove(f.ID)
+	} else {
+		done := l.b.eventOf(shareDone, m, f)
+		c.Flights.Remove(f.ID)
+		l.shareTell(done)
+	}
+	if len(c.starved) > 0 {
+		l.unstarve(c)
+	}
 	if c.chunk != nil || len(c.Cursors) > 0 || len(c.retq) > 0 || len(c.resend) > 0 {
 		l.wantPump(c)
 	}

@@ -41,6 +41,8 @@ type Loop struct {
 	out, outBytes int64 // deliveries of this round
 	// subscribers are the loop's sessions that have subscriptions.
 	subscribers map[*attachment]struct{}
+	handoff     []mail   // by loop id: messages for members of shared subscriptions on other loops
+	unrecord    [][]byte // records of their QoS 2 messages that are done with
 	shared      Shared
 	msg         message.Message
 	headers     seglog.Headers
@@ -72,6 +74,7 @@ const (
 	mailAcks
 	mailFunc
 	mailGap
+	mailShare
 )
 
 // Beyond this a mailbox takes no more records: the loop does not keep up, and its clients read the log instead.
@@ -93,6 +96,13 @@ type mailItem struct {
 	timeMs      int64
 	a, b, c     int // deliver: payload is buf[a:b], headers buf[b:c]; acks: acks[a:b]
 	headerCount int
+
+	// Of shared subscriptions: see share.go. A message's topic is buf[t:a] then.
+	share      shareMail
+	id, packet uint16
+	t          int
+	group      *group
+	member     *member
 }
 
 type mailAck struct {
@@ -179,6 +189,8 @@ func (l *Loop) Round() {
 	l.save()
 	if err := l.b.o.Meta.Commit(); err != nil {
 		l.metaFailed(err)
+	} else if len(l.handoff) > 0 {
+		l.postHandoffs()
 	}
 	l.flush()
 	l.count()
@@ -287,6 +299,8 @@ func (l *Loop) handle(it *mailItem) {
 		for i := range acks {
 			acks[i].conn.Ack(acks[i].seq, acks[i].code)
 		}
+	case mailShare:
+		l.handleShare(it, l.work.buf)
 	case mailGap:
 		part := it.part
 		l.passGap(part, it.offset)
@@ -305,6 +319,9 @@ func (b *Broker) Streams() *stream.Set { return b.o.Streams }
 
 // Pump looks at a client again that could take no more: its connection has room now.
 func (l *Loop) Pump(c *Client) {
+	if len(c.starved) > 0 {
+		l.unstarve(c)
+	}
 	if c.chunk != nil || len(c.Cursors) > 0 || len(c.retq) > 0 || len(c.resend) > 0 {
 		l.wantPump(c)
 		l.Schedule()

@@ -34,8 +34,9 @@ type recovery struct {
 }
 
 type recovered struct {
-	key flightKey
-	f   session.Flight
+	key   flightKey
+	share string // the shared subscription that it came from
+	f     session.Flight
 }
 
 // Recover rebuilds sessions and retained messages from the metadata, and from the part of the log that the metadata
@@ -148,14 +149,14 @@ func (r *recovery) flight(key, v []byte) bool {
 	if !ok || c == nil {
 		return false
 	}
-	k, ok := r.b.parseFlightKey(rest)
+	k, share, ok := r.b.parseFlightKey(rest)
 	d := &decoder{v: v}
 	f := decodeFlight(d)
 	if !ok || d.bad {
 		return false
 	}
 	f.Part, f.Offset = k.part, k.offset
-	r.flights[c] = append(r.flights[c], recovered{k, f})
+	r.flights[c] = append(r.flights[c], recovered{k, share, f})
 	return true
 }
 
@@ -280,6 +281,7 @@ func (r *recovery) finish() {
 			r.finishClient(c, now)
 		}
 	}
+	r.shares()
 	for _, c := range r.wills {
 		if c.stored && (!c.crashed || c.will.DelayS > 0) {
 			continue // delayed: scheduled with its session
@@ -298,6 +300,9 @@ func (r *recovery) finishClient(c *Client, now int64) {
 	fl := r.flights[c]
 	slices.SortFunc(fl, func(a, b recovered) int { return cmp.Compare(a.f.Seq, b.f.Seq) })
 	for _, x := range fl {
+		if x.share != "" {
+			x.f.Share = &member{id: c.ClientID, key: x.share}
+		}
 		if x.key.offset >= r.b.parts[x.key.part].Log.Next() {
 			// A power cut took the record back; its offset is given to another one.
 			r.b.o.Meta.Delete(r.b.flightRecordKey(c.ClientID, &x.f))
@@ -306,7 +311,7 @@ func (r *recovery) finishClient(c *Client, now int64) {
 		if c.skip == nil {
 			c.skip = map[flightKey]bool{}
 		}
-		if !x.f.Retained { // such a copy is none of the message itself
+		if x.share == "" && !x.f.Retained { // such a copy is none of the message itself
 			c.skip[x.key] = true
 		}
 		c.Flights.Restore(x.f)

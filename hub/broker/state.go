@@ -15,7 +15,7 @@ import (
 //	s/CLIENT            the session: whether it was connected, expiry, last number of an inbound QoS 2 publish
 //	b/CLIENT NUL FILTER a subscription
 //	c/CLIENT            positions in partitions where it is not simply live, and QoS 1 messages in flight
-//	f/CLIENT NUL PART NUL OFFSET ID  a QoS 2 message in flight to the client
+//	f/CLIENT NUL PART NUL OFFSET ID [SHARE]  a QoS 2 message in flight to the client, from that shared subscription
 //	q/CLIENT            QoS 2 messages from the client that it has not released
 //	w/CLIENT NUL SEQ    the will of a connection, or a delayed one of an offline session; each has a number of its own,
 //	                    since the record of one that is being published goes when its successor may be there already
@@ -61,7 +61,11 @@ func (b *Broker) flightRecordKey(id string, f *session.Flight) []byte {
 	v := append(append([]byte(prefixFlight), id...), 0)
 	v = append(append(v, b.parts[f.Part].Name...), 0)
 	v = binary.BigEndian.AppendUint64(v, uint64(f.Offset))
-	return binary.BigEndian.AppendUint16(v, f.ID)
+	v = binary.BigEndian.AppendUint16(v, f.ID)
+	if m, _ := f.Share.(*member); m != nil {
+		v = append(v, m.key...)
+	}
+	return v
 }
 
 // cutClient splits a key behind its prefix into the client id and the rest.
@@ -170,7 +174,7 @@ func flags(bits ...bool) byte {
 
 func (b *Broker) decodeSub(filter string, v []byte) (*session.Sub, error) {
 	d := &decoder{v: v}
-	s := &session.Sub{Filter: filter, QoS: d.byte(), RetainHandling: d.byte()}
+	s := &session.Sub{Filter: filter, Shared: isShared(filter), QoS: d.byte(), RetainHandling: d.byte()}
 	f := d.byte()
 	s.NoLocal, s.RetainAsPublished = f&1 != 0, f&2 != 0
 	s.ID = uint32(d.uvarint())
@@ -242,6 +246,11 @@ func (l *Loop) save() {
 		l.unsaved[i] = nil
 	}
 	l.unsaved = l.unsaved[:0]
+	for i, key := range l.unrecord { // after the positions of the groups
+		l.b.o.Meta.Delete(key)
+		l.unrecord[i] = nil
+	}
+	l.unrecord = l.unrecord[:0]
 }
 
 // noteFlight records a QoS 2 message to a persistent session before the packet that rests on it leaves: a packet id
@@ -261,7 +270,7 @@ func (l *Loop) noteFlight(c *Client, f *session.Flight) {
 
 // forgetFlight deletes the record of a QoS 2 message that is done.
 func (l *Loop) forgetFlight(c *Client, f *session.Flight) {
-	if f.QoS == 2 && c.Persistent() {
+	if f.QoS == 2 && c.Persistent() && f.Share == nil { // a shared one is the group's to delete
 		l.b.o.Meta.Delete(l.b.flightRecordKey(c.ClientID, f))
 	}
 }
@@ -299,6 +308,7 @@ func (b *Broker) putInbound(c *Client) {
 
 // wipe forgets the state of a session: in memory, and in the metadata if there is any.
 func (b *Broker) wipe(c *Client) {
+	b.dropShares(c)
 	b.unstore(c)
 	b.endInbound(&c.Inbound)
 	c.Clear()
@@ -316,7 +326,7 @@ func (b *Broker) unstore(c *Client) {
 			b.o.Meta.Delete(subKey(c.ClientID, s.Filter))
 		}
 		for _, id := range c.Flights.Ordered() {
-			if f := c.Flights.Get(id); f.QoS == 2 {
+			if f := c.Flights.Get(id); f.QoS == 2 && f.Share == nil {
 				b.o.Meta.Delete(b.flightRecordKey(c.ClientID, f))
 			}
 		}
@@ -356,7 +366,7 @@ func (b *Broker) encodePositions(c *Client, below []int64) []byte {
 	if c.Flights.Len() > 0 {
 		for _, id := range c.Flights.Ordered() {
 			f := c.Flights.Get(id)
-			if f.QoS == 2 || below != nil && f.Offset >= below[f.Part] && !c.positionedIn(f.Part) {
+			if f.QoS == 2 && c.group == nil || f.Share != nil || below != nil && f.Offset >= below[f.Part] && !c.positionedIn(f.Part) {
 				continue
 			}
 			flights = appendString(flights, b.parts[f.Part].Name)
@@ -395,13 +405,14 @@ func (b *Broker) decodePositions(c *Client, v []byte) error {
 	return d.err()
 }
 
-func (b *Broker) parseFlightKey(rest []byte) (flightKey, bool) {
+// parseFlightKey takes the key of a flight's record apart; share is the group that the message came from, if any.
+func (b *Broker) parseFlightKey(rest []byte) (k flightKey, share string, ok bool) {
 	name, off, ok := strings.Cut(string(rest), "\x00")
 	p := b.o.Streams.Partition(name)
-	if !ok || len(off) != 10 || p == nil {
-		return flightKey{}, false
+	if !ok || len(off) < 10 || p == nil {
+		return flightKey{}, "", false
 	}
-	return flightKey{p.ID, int64(binary.BigEndian.Uint64([]byte(off[:8])))}, true
+	return flightKey{p.ID, int64(binary.BigEndian.Uint64([]byte(off[:8])))}, off[10:], true
 }
 
 // positionedIn reports whether the position record names the partition.

@@ -38,12 +38,10 @@ func (l *Loop) Subscribe(c *Client, reqs []SubRequest, codes []byte) []byte {
 }
 
 func (b *Broker) checkSub(c *Client, r *SubRequest) (code byte, ok bool) {
-	_, filter, shared, err := topic.ParseShared(r.Filter)
+	_, filter, _, err := topic.ParseShared(r.Filter)
 	switch {
 	case err != nil || topic.ValidateFilter(filter) != nil || topic.Levels([]byte(filter)) > b.o.Limits.TopicLevels:
 		return CodeFilterInvalid, false
-	case shared:
-		return CodeSharedForbidden, false
 	case c.FindSub(r.Filter) == nil && len(c.Subs) >= b.o.Limits.SubsPerClient:
 		return CodeQuotaExceeded, false
 	}
@@ -52,7 +50,11 @@ func (b *Broker) checkSub(c *Client, r *SubRequest) (code byte, ok bool) {
 
 func (l *Loop) subscribe(c *Client, r *SubRequest) {
 	s := &session.Sub{Filter: r.Filter, QoS: r.QoS, NoLocal: r.NoLocal, RetainAsPublished: r.RetainAsPublished,
-		RetainHandling: r.RetainHandling, ID: r.ID}
+		RetainHandling: r.RetainHandling, ID: r.ID, Shared: c.group == nil && isShared(r.Filter)}
+	if s.Shared {
+		l.subscribeShared(c, s)
+		return
+	}
 	replaced := c.Subscribe(s)
 	l.subscribers[c.att] = struct{}{}
 	l.b.subs.Lock()
@@ -79,6 +81,23 @@ func (l *Loop) subscribe(c *Client, r *SubRequest) {
 	}
 }
 
+// subscribeShared: the messages come from the group's inbox; retained ones are not sent [MQTT-4.8.2].
+func (l *Loop) subscribeShared(c *Client, s *session.Sub) {
+	if old := c.FindSub(s.Filter); old != nil {
+		l.leaveShare(c, old, false)
+	}
+	fresh := !c.Subscribe(s)
+	if fresh {
+		l.b.subs.Lock()
+		l.b.subs.n++
+		l.b.subs.Unlock()
+	}
+	l.joinShare(c, s, fresh)
+	if c.Persistent() {
+		l.b.putSub(c, s)
+	}
+}
+
 // settle: cursors that are behind may go live only after everything that was matched without the new subscriptions, and
 // a read that is under way, which knows nothing of them, may not move the cursors. It runs after the version has risen.
 func (l *Loop) settle(c *Client) {
@@ -95,12 +114,17 @@ func (l *Loop) settle(c *Client) {
 // Unsubscribe removes subscriptions and appends one reason code for each to codes.
 func (l *Loop) Unsubscribe(c *Client, filters []string, codes []byte) []byte {
 	for _, f := range filters {
-		if !c.Unsubscribe(f) {
+		sub := c.FindSub(f)
+		if sub == nil {
 			codes = append(codes, CodeNoSubscription)
 			continue
 		}
+		c.Unsubscribe(f)
+		if sub.Shared {
+			l.leaveShare(c, sub, true)
+		}
 		l.b.subs.Lock()
-		if l.b.subs.tree.Delete(f, c.att) {
+		if l.b.subs.tree.Delete(f, c.att) || sub.Shared {
 			l.b.subs.n--
 		}
 		l.b.subs.Unlock()
@@ -121,11 +145,18 @@ func (l *Loop) insertSubs(c *Client) {
 	l.subscribers[c.att] = struct{}{}
 	b.subs.Lock()
 	for _, s := range c.Subs {
-		b.subs.tree.Set(s.Filter, c.att, target{c.att, s})
+		if !s.Shared {
+			b.subs.tree.Set(s.Filter, c.att, target{c.att, s})
+		}
 	}
 	b.subs.n += len(c.Subs)
 	b.subs.Unlock()
 	b.version.Add(1)
+	for _, s := range c.Subs {
+		if s.Shared {
+			l.joinShare(c, s, false)
+		}
+	}
 }
 
 func (l *Loop) removeSubs(c *Client) {
@@ -136,9 +167,16 @@ func (l *Loop) removeSubs(c *Client) {
 	b := l.b
 	b.subs.Lock()
 	for _, s := range c.Subs {
-		b.subs.tree.Delete(s.Filter, c.att)
+		if !s.Shared {
+			b.subs.tree.Delete(s.Filter, c.att)
+		}
 	}
 	b.subs.n -= len(c.Subs)
 	b.subs.Unlock()
 	b.version.Add(1)
+	for _, s := range c.Subs {
+		if s.Shared {
+			l.leaveShare(c, s, false)
+		}
+	}
 }

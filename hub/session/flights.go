@@ -28,6 +28,10 @@ type Flight struct {
 	Seq               uint32 // order of sending
 	Offset            int64
 	SubIDs            []uint32
+	// Share is the broker's handle on the group that a message of a shared subscription comes from, ShareID the
+	// message's id there.
+	Share   any
+	ShareID uint16
 }
 
 // Flights are the messages in flight to one client, by packet id. The zero value is empty and holds no memory.

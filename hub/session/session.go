@@ -25,6 +25,10 @@ type Sub struct {
 	RetainAsPublished bool
 	RetainHandling    byte
 	ID                uint32 // subscription identifier, 0: none
+	// Shared: the filter is $share/GROUP/FILTER, and the messages come from the group's inbox, not from this session's.
+	Shared bool
+	// Member is the broker's handle on the group while the session is connected.
+	Member any
 	// Starts holds the offset from which the subscription applies, for partitions where the session may still read
 	// records older than the subscription.
 	Starts []Position
@@ -179,6 +183,9 @@ func (s *Session) Matcher() *Matcher {
 	if s.matcher == nil {
 		m := &Matcher{}
 		for i, sub := range s.Subs {
+			if sub.Shared {
+				continue
+			}
 			c := *sub
 			c.Starts = slices.Clone(sub.Starts)
 			m.subs = append(m.subs, &c)

@@ -1,0 +1,305 @@
+package broker
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"edgehub/hub/session"
+	"edgehub/hub/topic"
+	"edgehub/storage/seglog"
+)
+
+// Shared subscriptions.
+//
+// Each pair of group and filter is a group with an inbox of its own, and an inbox is what a session has: positions in
+// the log, and messages in flight. So a group is a Client without a network: it subscribes to the filter, falls behind,
+// catches up and is checkpointed and recovered like any other, and its Conn, a shareConn, hands each message to one of
+// the members that are connected. A message stays in flight to the group until the member is done with it:
+//
+//   - QoS 0 is done with when it is queued;
+//   - QoS 1 is done with at its PUBACK; when the member goes before that, the message comes back and another gets it
+//     [MQTT-4.8.2-5];
+//   - QoS 2 belongs to the member's session from the moment it is handed over, also while that is offline; it comes
+//     back to nobody [MQTT-4.8.2-4]. The group's position and the member's record are durable before the PUBLISH
+//     leaves, and the member's record goes only after the group's, so that a kill at any step gives it to one member.
+//
+// A group lives on one loop, that of its first member, and has members on all: messages to those and their answers are
+// mail. It begins with its first member's subscription and ends with the last; while all are offline it keeps its
+// positions.
+
+// shareMark begins the client id of a group: no MQTT string can hold that byte.
+const shareMark = "\xff"
+
+// group is one shared subscription.
+type group struct {
+	b      *Broker
+	key    string // $share/GROUP/FILTER, as subscribed
+	filter string
+
+	// sessions counts those that have the subscription, connected or not. Guarded by shares.mu.
+	sessions int
+
+	// mu guards home, which is set once. Without a home nobody is connected and what follows is guarded by mu too.
+	mu   sync.Mutex
+	home *Loop
+
+	// Owned by home.
+	c       *Client
+	members []*member // connected ones, in order of joining
+	next    int       // whose turn it is
+	dead    bool      // the last session has left
+}
+
+// member is one connected session's part in a group. The first fields are immutable.
+type member struct {
+	g      *group
+	to     *attachment // nil for a message that is in flight to an absent session
+	id     string      // client id
+	key    string      // the group's
+	qos    byte
+	retain bool // retain as published
+	subIDs []uint32
+	window int
+
+	// Owned by the group's home.
+	out  int  // handed over to a member on another loop and not done with
+	full bool // it had no room; it says when it has
+}
+
+// shares are all groups by key.
+type shares struct {
+	mu     sync.Mutex
+	groups map[string]*group
+}
+
+// shareMail is what groups and members on different loops tell each other.
+type shareMail uint8
+
+const (
+	shareGive shareMail = iota // home to member: deliver this
+	shareDone                  // member to home: done with it
+	shareBack                  // member to home: not delivered, give it to another
+	shareRoom                  // member to home: there is room again
+	shareJoin                  // a member is connected
+	shareGone                  // it is not any more
+	shareEnd                   // the last session has left
+)
+
+// shareEvent is one piece of that mail; of a message it names the record, the group's id for it and the packet id that
+// the member gave it.
+type shareEvent struct {
+	what       shareMail
+	member     *member
+	id, packet uint16
+	part       *partition
+	offset     int64
+}
+
+// eventOf is an event about a member's flight.
+func (b *Broker) eventOf(what shareMail, m *member, f *session.Flight) shareEvent {
+	return shareEvent{what, m, f.ShareID, f.ID, b.parts[f.Part], f.Offset}
+}
+
+// groupOf finds or creates the group of a shared subscription. fresh: the session had no such subscription before.
+func (b *Broker) groupOf(key string, fresh bool) *group {
+	b.shares.mu.Lock()
+	defer b.shares.mu.Unlock()
+	g := b.shares.groups[key]
+	if g == nil {
+		g = b.newGroup(key)
+	}
+	if fresh {
+		g.sessions++
+	}
+	return g
+}
+
+// newGroup enters a group. Under shares.mu.
+func (b *Broker) newGroup(key string) *group {
+	_, filter, _, err := topic.ParseShared(key)
+	if err != nil {
+		b.log.Error("BUG: not a shared subscription", "filter", key)
+	}
+	c := &Client{Session: session.Session{ClientID: shareMark + key, Expiry: session.NeverExpires}}
+	g := &group{b: b, key: key, filter: filter, c: c}
+	c.group = g
+	if b.shares.groups == nil {
+		b.shares.groups = map[string]*group{}
+	}
+	b.shares.groups[key] = g
+	return g
+}
+
+// joinShare enters a connected client as a member. fresh: its session had no such subscription before.
+//
+// On another loop than the home's the join is mail. Nothing is lost meanwhile: a group with members has its inbox open,
+// and one without reads on from its position.
+func (l *Loop) joinShare(c *Client, s *session.Sub, fresh bool) {
+	g := l.b.groupOf(s.Filter, fresh)
+	m := &member{g: g, to: c.att, id: c.ClientID, key: g.key, qos: s.QoS, retain: s.RetainAsPublished, window: c.window}
+	if s.ID > 0 {
+		m.subIDs = []uint32{s.ID}
+	}
+	s.Member = m
+	g.mu.Lock()
+	if g.home == nil {
+		g.home = l
+	}
+	home := g.home
+	g.mu.Unlock()
+	if home == l { // in place when the answer leaves
+		home.shareJoin(m)
+		return
+	}
+	home.postShare(g, shareEvent{what: shareJoin, member: m})
+}
+
+// leaveShare takes a member out, with the messages that it has not acknowledged. gone: the session has no such
+// subscription any more.
+func (l *Loop) leaveShare(c *Client, s *session.Sub, gone bool) {
+	m, _ := s.Member.(*member)
+	if m == nil {
+		return
+	}
+	s.Member = nil
+	for _, id := range c.Flights.Ordered() {
+		f := c.Flights.Get(id)
+		if x, _ := f.Share.(*member); x != nil && x.g == m.g && f.QoS == 1 {
+			m.g.home.postShare(m.g, l.b.eventOf(shareBack, x, f))
+			c.Flights.Remove(id)
+		}
+	}
+	m.g.home.postShare(m.g, shareEvent{what: shareGone, member: m})
+	if gone {
+		l.b.dropShare(s.Filter)
+	}
+}
+
+// dropShares: a session ends. Its QoS 2 messages go with it [MQTT-4.8.2-4].
+func (b *Broker) dropShares(c *Client) {
+	for _, id := range c.Flights.Ordered() {
+		if f := c.Flights.Get(id); f.Share != nil {
+			if m, _ := f.Share.(*member); m != nil {
+				m.g.tell(b.eventOf(shareDone, m, f))
+			}
+		}
+	}
+	for _, s := range c.Subs {
+		if s.Shared {
+			b.dropShare(s.Filter)
+		}
+	}
+}
+
+// dropShare: one session less has the subscription.
+func (b *Broker) dropShare(key string) {
+	b.shares.mu.Lock()
+	g := b.shares.groups[key]
+	last := false
+	if g != nil {
+		g.sessions--
+		last = g.sessions == 0
+	}
+	b.shares.mu.Unlock()
+	if last {
+		g.tell(shareEvent{what: shareEnd})
+	}
+}
+
+// tell brings an event to the group wherever it lives.
+func (g *group) tell(e shareEvent) {
+	g.mu.Lock()
+	home := g.home
+	if home == nil {
+		defer g.mu.Unlock()
+		g.apply(nil, e)
+		return
+	}
+	g.mu.Unlock()
+	home.postShare(g, e)
+}
+
+// postShare puts an event of a group into the loop's mailbox.
+func (l *Loop) postShare(g *group, e shareEvent) {
+	l.mail.mu.Lock()
+	l.mail.in.items = append(l.mail.in.items, mailItem{kind: mailShare, group: g, share: e.what, member: e.member, id: e.id,
+		packet: e.packet, part: e.part, offset: e.offset})
+	l.wakeLocked()
+}
+
+// handleShare takes an event from the mailbox.
+func (l *Loop) handleShare(it *mailItem, buf []byte) {
+	if it.share != shareGive {
+		it.group.apply(l, shareEvent{it.share, it.member, it.id, it.packet, it.part, it.offset})
+		return
+	}
+	c := it.member.to.client
+	rec := seglog.Record{Key: buf[it.t:it.a], Value: buf[it.a:it.b], TimeMs: it.timeMs,
+		Headers: seglog.Headers{Count: it.headerCount, Raw: buf[it.b:it.c]}}
+	if err := l.msg.Decode(rec); err != nil {
+		l.b.log.Error("BUG: a record of this hub cannot be decoded", "topic", string(rec.Key), "err", err)
+	}
+	if c == nil || !l.hasRoom(c, it.c-it.t+packetOverhead, min(l.msg.QoS, it.member.qos)) {
+		if c != nil {
+			l.starve(c, it.member)
+		}
+		it.group.home.postShare(it.group, shareEvent{what: shareBack, member: it.member, id: it.id, part: it.part, offset: it.offset})
+		return
+	}
+	l.give(it.member, it.id, it.part, it.offset, nil)
+}
+
+// hasRoom reports whether the client can take a message of that size and QoS now.
+func (l *Loop) hasRoom(c *Client, size int, qos byte) bool {
+	return c.conn.Room(size) && (qos == 0 || c.Flights.Len() < c.window)
+}
+
+// starve notes that a member has turned a message away: the group hears of it when there is room.
+func (l *Loop) starve(c *Client, m *member) {
+	if !slices.Contains(c.starved, m) {
+		c.starved = append(c.starved, m)
+		l.markActive(c)
+	}
+}
+
+// unstarve tells the groups whose messages a client turned away that it has room again.
+func (l *Loop) unstarve(c *Client) {
+	for i, m := range c.starved {
+		c.starved[i] = nil
+		l.shareTell(shareEvent{what: shareRoom, member: m})
+	}
+	c.starved = c.starved[:0]
+}
+
+// give delivers the scratch message to a member of this loop that has room.
+func (l *Loop) give(m *member, id uint16, p *partition, offset int64, shared *Shared) {
+	c := m.to.client
+	msg := &l.msg
+	d := Delivery{Msg: msg, QoS: min(msg.QoS, m.qos), Retain: msg.Retain && m.retain, SubIDs: m.subIDs, Shared: shared}
+	if d.QoS == 0 {
+		l.send(c, &d)
+		if id > 0 {
+			l.shareTell(shareEvent{what: shareDone, member: m, id: id, part: p, offset: offset})
+		}
+		return
+	}
+	l.markActive(c)
+	f := c.Flights.Add()
+	f.State, f.QoS, f.Part, f.Offset = session.Sent, d.QoS, p.ID, offset
+	f.RetainAsPublished, f.SubIDs, f.Share, f.ShareID = m.retain, m.subIDs, m, id
+	d.ID = f.ID
+	l.noteFlight(c, f)
+	l.send(c, &d)
+}
+
+// shareTell is tell from a member's loop: without mail when the group lives there.
+func (l *Loop) shareTell(e shareEvent) {
+	if g := e.member.g; g.home == l {
+		g.apply(l, e)
+		return
+	}
+	e.member.g.tell(e)
+}
+
+func isShared(filter string) bool { return strings.HasPrefix(filter, topic.SharePrefix) }
