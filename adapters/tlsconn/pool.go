@@ -180,7 +180,7 @@ func (c *Conn) shake(b []byte) (done, ok bool) {
 	}
 	if err != nil {
 		c.fail(err)
-		return false, len(out) > 0 && c.linger()
+		return false, done && c.linger() // its alert may have left before
 	}
 	if begin {
 		c.ln.o.Pool.start(c)
