@@ -251,7 +251,6 @@ func (r *fakeRemote) describe() Remote {
 type fakeWire struct {
 	token        uint64
 	id, prev     string
-	guard        bool
 	lastSeq      uint64
 	pos, payload string
 }
@@ -306,7 +305,7 @@ func (s *fakeSession) Publish(o *Out) (int, error) {
 	if prev, ok := parseIdent(string(o.Prev)); id.Offset > s.r.next[id.Partition] && (!ok || prev.Partition != id.Partition || prev.Offset != id.Offset-1) {
 		s.r.unsafe = append(s.r.unsafe, fmt.Sprintf("%s behind %s, stored up to %d", o.ID, o.Prev, s.r.next[id.Partition]-1))
 	}
-	s.queue = append(s.queue, fakeWire{token: o.Token, id: string(o.ID), prev: string(o.Prev), guard: o.Turn || o.Prev == nil, lastSeq: o.LastSeq, pos: string(o.Positions), payload: string(o.Message.Payload)})
+	s.queue = append(s.queue, fakeWire{token: o.Token, id: string(o.ID), prev: string(o.Prev), lastSeq: o.LastSeq, pos: string(o.Positions), payload: string(o.Message.Payload)})
 	return len(o.Message.Payload), nil
 }
 
@@ -343,7 +342,7 @@ func (s *fakeSession) deliver() {
 	switch dup := r.ids[w.id]; {
 	case !r.exists:
 		a.Err = errors.New("no stream")
-	case (w.guard || r.replicated) && w.lastSeq != r.last:
+	case w.lastSeq != r.last:
 		a.Err = fmt.Errorf("wrong last sequence: %d", r.last)
 	case dup != 0:
 		a.Duplicate, a.Seq = true, dup

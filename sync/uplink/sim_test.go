@@ -155,6 +155,9 @@ func (s *simulation) compare() {
 		if !ok {
 			s.t.Fatalf("stored id %q", m.ID)
 		}
+		if m.Seq%positionsEvery == 0 && m.Positions == "" {
+			s.t.Fatalf("sequence %d has no positions", m.Seq)
+		}
 		got[id.Partition] = append(got[id.Partition], m)
 	}
 	for _, l := range s.src.logs {

@@ -107,7 +107,6 @@ type Out struct {
 	Token     uint64
 	ID        []byte
 	Prev      []byte // id that the remote's newest record must have; nil: any
-	Turn      bool   // the record before it in the pipeline is another partition's, or not of this connection
 	LastSeq   uint64 // sequence that the remote's newest record must have
 	Instance  string
 	Stream    string

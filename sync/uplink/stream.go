@@ -29,8 +29,7 @@ type pipe struct {
 	flip   int
 	prev   []byte
 	seq    uint64 // what the remote's newest record will be once all sent ones are stored
-	lane   int    // of the record sent last; -1: none since the probe
-	since  int    // records since Hub-Positions
+	fresh  bool   // nothing was sent since the probe
 	pos    positions
 	posBuf []byte
 	carry  []position
@@ -56,7 +55,7 @@ func (p *pipe) init(r *Replicator) {
 }
 
 func (p *pipe) reset(st start) {
-	p.since, p.carry, p.lane, p.seq = 0, st.carry, -1, st.lastSeq
+	p.fresh, p.carry, p.seq = true, st.carry, st.lastSeq
 	p.prev = nil
 	if st.prev != "" {
 		p.ids[0] = append(p.ids[0][:0], st.prev...)
@@ -235,20 +234,19 @@ func (r *Replicator) pump(now time.Time, s Session) (wait time.Duration, more bo
 	return 0, true, nil
 }
 
-// send publishes one record, guarded by its predecessor's id.
+// send publishes one record, on condition that the remote's newest record is its
+// predecessor, by sequence and by id.
 //
 // Records of an earlier connection may still be on their way while the next one
-// is streaming, in another order of the partitions, and the remote takes a late
-// one whenever its predecessor happens to be the newest. That does no harm,
-// because a record is only ever sent
+// is streaming, with the partitions in another order, and the remote takes a late
+// one whenever its condition happens to hold. That does no harm, because a record
+// is only ever sent
 //
 //   - right behind the record before it in its own partition, or
 //   - when everything before it in its own partition is known to be stored
 //     (merge sees to that: a turn begins when nothing is in flight).
 //
-// So wherever a late copy fits in, no record before it is missing. It cannot be a
-// second copy either: in the first case its predecessor would have to be the
-// newest a second time, in the second the sequence has to fit as well.
+// So wherever a late copy fits in, no record before it is missing.
 func (r *Replicator) send(now time.Time, s Session, lane int, rec seglog.Record, size int64) error {
 	p, part := &r.pipe, &r.pipe.parts[lane]
 	if err := p.msg.Decode(rec); err != nil {
@@ -266,14 +264,13 @@ func (r *Replicator) send(now time.Time, s Session, lane int, rec seglog.Record,
 	id := appendIdent(p.ids[p.flip][:0], r.o.Instance, r.parts[lane].Name(), epoch, rec.Offset)
 	p.ids[p.flip] = id
 	p.out.ID, p.out.Prev = id, p.prev
-	p.out.Turn, p.out.LastSeq = lane != p.lane, p.seq
+	p.out.LastSeq = p.seq
 	p.out.Stream, p.out.Partition, p.out.Offset = part.stream, part.part, rec.Offset
 	p.out.Positions = nil
-	if p.since == 0 {
+	// By sequence: so whichever copy of a record is stored, one among any 256
+	// records has the positions.
+	if p.fresh || (p.seq+1)%positionsEvery == 0 {
 		p.out.Positions = p.positions()
-	}
-	if p.since++; p.since == positionsEvery {
-		p.since = 0
 	}
 	n, err := s.Publish(&p.out)
 	if err != nil {
@@ -283,7 +280,7 @@ func (r *Replicator) send(now time.Time, s Session, lane int, rec seglog.Record,
 		}
 		return fmt.Errorf("sending %s: %w", what, err)
 	}
-	p.prev, p.flip, p.lane = id, 1-p.flip, lane
+	p.prev, p.flip, p.fresh = id, 1-p.flip, false
 	p.seq++
 	r.msgRate.pay(1)
 	r.byteRate.pay(n)

@@ -34,14 +34,14 @@ func TestRecordAtTheRemote(t *testing.T) {
 	}{
 		{"edge.h1.devices.17.telemetry", nats.Header{hdrMsgID: {id + "0"}, hdrExpectedSeq: {"0"}, "Hub-Topic": {"devices/17/telemetry"}, "Hub-Id": {"h1"}, "Hub-Instance": {instance},
 			"Hub-Stream": {"main"}, "Hub-Partition": {"0-0"}, "Hub-Offset": {"0"}, "Hub-Time": {"2026-11-29T12:00:00.000Z"}, "Hub-QoS": {"1"}, "Hub-Retain": {"false"}, "Hub-Positions": {"0;"}}, "21.5"},
-		{"edge.h1.%20a%20b.ü.%25%09.%00", nats.Header{hdrMsgID: {id + "1"}, hdrExpectedID: {id + "0"}, "Hub-Topic": {"%20a b/ü/%25%09/"}, "Hub-Id": {"h1"}, "Hub-Instance": {instance},
+		{"edge.h1.%20a%20b.ü.%25%09.%00", nats.Header{hdrMsgID: {id + "1"}, hdrExpectedID: {id + "0"}, hdrExpectedSeq: {"1"}, "Hub-Topic": {"%20a b/ü/%25%09/"}, "Hub-Id": {"h1"}, "Hub-Instance": {instance},
 			"Hub-Stream": {"main"}, "Hub-Partition": {"0-0"}, "Hub-Offset": {"1"}, "Hub-Time": {"2026-11-29T12:00:00.001Z"}, "Hub-QoS": {"2"}, "Hub-Retain": {"true"},
 			"Hub-Prop-expires": {"2026-11-29T12:01:40.000Z"}, "Hub-Prop-payload-format": {"utf-8"}, "Hub-Prop-content-type": {"text/plain"}, "Hub-Prop-response-topic": {"re/ply%0D%0A"},
 			"Hub-Prop-correlation-data": {"AAH/"}, "Hub-User": {"a=1", "b%3Dc=%20x=y%0A", "a=", "=z"}}, ""},
-		{"edge.h1.t", nats.Header{hdrMsgID: {id + "2"}, hdrExpectedID: {id + "1"}, "Hub-Topic": {"t"}, "Hub-Id": {"h1"}, "Hub-Instance": {instance},
+		{"edge.h1.t", nats.Header{hdrMsgID: {id + "2"}, hdrExpectedID: {id + "1"}, hdrExpectedSeq: {"2"}, "Hub-Topic": {"t"}, "Hub-Id": {"h1"}, "Hub-Instance": {instance},
 			"Hub-Stream": {"main"}, "Hub-Partition": {"0-0"}, "Hub-Offset": {"2"}, "Hub-Time": {"2026-11-29T12:00:00.002Z"}, "Hub-QoS": {"0"}, "Hub-Retain": {"false"},
 			"Hub-Prop-content-type": {""}, "Hub-Prop-correlation-data": {""}}, "\x00\xff\r\n"},
-		{"edge.h1.%long.", nats.Header{hdrMsgID: {id + "3"}, hdrExpectedID: {id + "2"}, "Hub-Topic": {strings.Repeat("long/", 10000)}, "Hub-Id": {"h1"}, "Hub-Instance": {instance},
+		{"edge.h1.%long.", nats.Header{hdrMsgID: {id + "3"}, hdrExpectedID: {id + "2"}, hdrExpectedSeq: {"3"}, "Hub-Topic": {strings.Repeat("long/", 10000)}, "Hub-Id": {"h1"}, "Hub-Instance": {instance},
 			"Hub-Stream": {"main"}, "Hub-Partition": {"0-0"}, "Hub-Offset": {"3"}, "Hub-Time": {"2026-11-29T12:00:00.003Z"}, "Hub-QoS": {"1"}, "Hub-Retain": {"false"}}, "far"},
 	}
 	if len(got) != len(want) {
