@@ -31,7 +31,7 @@ var table = []rule{
 	{dir: "adapters/mqtt", may: []string{"adapters/mqtt", "adapters/eventloop", "hub", "internal"}, not: []string{"hub/server", "hub/daemon", "hub/cmd", "hub/admin"}, test: []string{"storage"}},
 	{dir: "adapters", may: []string{"adapters/eventloop", "hub", "internal"}, not: []string{"hub/server", "hub/daemon", "hub/cmd", "hub/admin"}},
 	{dir: "sync", may: []string{"sync", "hub/message", "hub/topic", "storage/seglog", "internal"}, test: []string{"test/harness"}},
-	{dir: "ctl", may: []string{"ctl", "hub/admin/api", "hub/config", "hub/topic", "storage/inspect", "internal"}, test: []string{"hub/admin"}},
+	{dir: "ctl", may: []string{"ctl", "hub/admin/api", "hub/auth", "hub/config", "hub/topic", "storage/inspect", "internal"}, test: []string{"hub/admin"}},
 	{dir: "test", may: []string{"test", "hub", "adapters", "storage", "sync", "ctl", "internal"}},
 }
 
@@ -62,6 +62,7 @@ var libraries = []library{
 	{prefix: "github.com/klauspost/compress", dirs: []string{"storage/seglog"}},
 	{prefix: "github.com/eclipse/paho", dirs: []string{"test"}, tests: true},
 	{prefix: "github.com/gobwas/ws", dirs: []string{"adapters/websocket"}, tests: true},
+	{prefix: "golang.org/x/crypto", dirs: []string{"hub/auth"}},
 	{prefix: "golang.org/x/sys", dirs: []string{"internal", "storage", "adapters/eventloop", "hub/server", "test"}, tests: true},
 }
 
