@@ -27,6 +27,7 @@ type Conn struct {
 	out    []byte         // queued output; nil when there is none
 	acks   ackQueue
 	topics *aliases // topic aliases of the client, nil until it uses one
+	given  *given   // topic aliases towards the client, nil when it takes none
 
 	seenMs      int64 // hub time of the last packet, to the tick
 	sinceMs     int64 // hub time of the connection

@@ -98,6 +98,9 @@ func (c *Conn) request(p *packet.Connect) (req broker.ConnectRequest, assigned s
 // settle takes over what the connection itself needs of the CONNECT.
 func (c *Conn) settle(p *packet.Connect) {
 	c.maxPacket = p.MaxPacket
+	if p.TopicAliasMax > 0 {
+		c.given = &given{max: min(int(p.TopicAliasMax), aliasesGiven), names: map[string]uint16{}}
+	}
 	c.keepAlive = p.KeepAlive
 	if m := c.l.s.o.KeepAliveMax; m > 0 && (c.keepAlive == 0 || int(c.keepAlive) > m) {
 		c.keepAlive = uint16(min(m, 65535))

@@ -17,12 +17,18 @@ func (c *Conn) Send(d *broker.Delivery) bool {
 	if c.phase != phaseConnected {
 		return true // it stays in flight, and is sent again after the reconnect
 	}
-	if d.Shared != nil && len(d.SubIDs) == 0 && !d.Dup {
+	if d.Shared != nil && len(d.SubIDs) == 0 && !d.Dup && c.given == nil {
 		return c.sendShared(d)
 	}
 	out := c.packet(d)
-	if c.maxPacket > 0 && packet.PublishSize(c.version, &out) > int(c.maxPacket) {
-		return false
+	room := 1 << 30
+	if c.maxPacket > 0 {
+		if room = int(c.maxPacket) - packet.PublishSize(c.version, &out); room < 0 {
+			return false
+		}
+	}
+	if room >= aliasBytes {
+		c.alias(&out)
 	}
 	c.queue(packet.AppendPublish(c.buffer(), c.version, &out))
 	c.early()
