@@ -80,7 +80,7 @@ bench: ## Go benchmarks; BENCH=REGEXP chooses
 
 .PHONY: e2e
 e2e: ## the black-box suites of test/ against freshly built binaries
-	$(GO) test -count=1 -timeout 60m -v ./test/...
+	HUB_TEST_E2E=1 $(GO) test -count=1 -timeout 60m -v ./test/...
 
 .PHONY: clean
 clean: ## remove what was built

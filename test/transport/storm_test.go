@@ -1,0 +1,203 @@
+package transport
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgehub/test/harness"
+	"edgehub/test/harness/hubtest"
+	"edgehub/test/harness/mqttc"
+)
+
+const stormEnv = "HUB_TEST_STORM" // the address that this process storms
+
+func storming() bool { return os.Getenv(stormEnv) != "" }
+
+// storm makes full handshakes with an address until its standard input ends. It is a process of its own and a nice one:
+// what is measured beside it is the hub, not the struggle for the processors of the test.
+func storm() int {
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	var stop atomic.Bool
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop.Store(true)
+	}()
+	var wg sync.WaitGroup
+	var made, failed atomic.Int64
+	for range 200 {
+		wg.Go(func() {
+			for !stop.Load() {
+				n, err := tls.Dial("tcp", os.Getenv(stormEnv), &tls.Config{InsecureSkipVerify: true}) // nobody is trusted with anything
+				if err != nil {
+					failed.Add(1)
+					continue
+				}
+				made.Add(1)
+				_ = n.Close()
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Printf("%d made, %d failed\n", made.Load(), failed.Load())
+	return 0
+}
+
+// TestHandshakeStorm: a storm of TLS handshakes does not delay PINGRESP of clients that are connected.
+func TestHandshakeStorm(t *testing.T) {
+	if !hubtest.Full() {
+		t.Skip("a measurement: HUB_TEST_FULL=1")
+	}
+	s := newSite(t)
+	var conns []*mqttc.Conn
+	for i := range 10 {
+		c, _ := s.connect(t, fmt.Sprintf("calm-%d", i), s.client())
+		conns = append(conns, c)
+	}
+	plain := hubtest.Dial(t, s.Addr(), mqttc.Connect{Version: 5, ClientID: "plain", Clean: true, KeepAlive: 60})
+	conns = append(conns, plain.Conn)
+	ping := func(d time.Duration) (worst time.Duration, n int) {
+		end := time.Now().Add(d)
+		for time.Now().Before(end) {
+			for _, c := range conns {
+				begin := time.Now()
+				if err := c.Ping(); err != nil {
+					t.Fatal(err)
+				}
+				worst, n = max(worst, time.Since(begin)), n+1
+			}
+			time.Sleep(10 * time.Millisecond) // the pace of the measurement
+		}
+		return worst, n
+	}
+	calm, _ := ping(2 * time.Second)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), stormEnv+"="+s.tls)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	worst, n := ping(10 * time.Second)
+	_ = stdin.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err, out.String())
+	}
+	var made, failed int
+	if _, err := fmt.Sscanf(out.String(), "%d made, %d failed", &made, &failed); err != nil || made < 1000 {
+		t.Errorf("there was no storm: %q", out.String())
+	}
+	t.Logf("%d handshakes in 10 s, %d failed; %d pings, the slowest took %v, %v before the storm", made, failed, n, worst, calm)
+	if worst > 100*time.Millisecond {
+		t.Errorf("PINGRESP took %v", worst)
+	}
+}
+
+// TestIdleMemory: what idle connections cost the hub.
+func TestIdleMemory(t *testing.T) {
+	if !hubtest.Full() {
+		t.Skip("a measurement: HUB_TEST_FULL=1")
+	}
+	for _, c := range []struct {
+		name   string
+		perMax int64
+		addr   func(*site) string
+		config func(*site) *tls.Config
+	}{
+		{"plain", 1229, (*site).Addr, nil}, // 1.2 KiB
+		{"TLS 1.3", 8 << 10, func(s *site) string { return s.tls }, func(s *site) *tls.Config {
+			return &tls.Config{RootCAs: s.ca.Pool(), ServerName: "edge.test", MinVersion: tls.VersionTLS13}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSite(t)
+			n := hubtest.Scale(t, "HUB_TEST_IDLE", 15000, 15000, 15000)
+			var cfg *tls.Config
+			if c.config != nil {
+				cfg = c.config(s)
+			}
+			connectIdle(t, s, c.addr(s), cfg, n/10) // what comes once is not charged to the connections
+			before := settledRSS(t, s.Hub)
+			conns := connectIdle(t, s, c.addr(s), cfg, n)
+			after := settledRSS(t, s.Hub)
+			per := (after - before) / int64(n)
+			t.Logf("%d connections: %d bytes each; %d MiB before, %d MiB after", n, per, before>>20, after>>20)
+			if per > c.perMax {
+				t.Errorf("%d bytes for an idle connection", per)
+			}
+			runtime.KeepAlive(conns)
+		})
+	}
+}
+
+func connectIdle(t *testing.T, s *site, addr string, cfg *tls.Config, n int) []net.Conn {
+	t.Helper()
+	conns := make([]net.Conn, n)
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	prefix := fmt.Sprintf("idle-%d-", n)
+	for range 8 {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && !t.Failed(); i = int(next.Add(1)) - 1 {
+				conn, err := net.Dial("tcp", addr)
+				if err == nil && cfg != nil {
+					conn = tls.Client(conn, cfg)
+				}
+				if err == nil {
+					_, err = conn.Write((&mqttc.Connect{Version: 5, ClientID: fmt.Sprint(prefix, i), Clean: true, KeepAlive: 3600}).Append(nil))
+				}
+				if err == nil {
+					_, err = conn.Read(make([]byte, 256))
+				}
+				if err != nil {
+					t.Errorf("connection %d: %v", i, err)
+					return
+				}
+				conns[i] = conn
+			}
+		})
+	}
+	wg.Wait()
+	t.Cleanup(func() {
+		for _, c := range conns {
+			if c != nil {
+				_ = c.Close()
+			}
+		}
+	})
+	return conns
+}
+
+// settledRSS waits until the hub's memory has stopped shrinking.
+func settledRSS(t *testing.T, h *harness.Hub) int64 {
+	t.Helper()
+	last := int64(1 << 62)
+	for {
+		time.Sleep(3 * time.Second) // the collector and the sweep of idle buffers have their own pace
+		rss, err := h.RSS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rss >= last-(last>>8) {
+			return rss
+		}
+		last = rss
+	}
+}

@@ -1,0 +1,409 @@
+// Package transport holds the hub to serving MQTT over every transport, with
+// clients that are not ours.
+package transport
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+
+	"edgehub/internal/certs/certstest"
+	"edgehub/test/harness"
+	"edgehub/test/harness/hubtest"
+	"edgehub/test/harness/mqttc"
+)
+
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	if storming() {
+		os.Exit(storm())
+	}
+	hubtest.Main(m)
+}
+
+// site is a hub with a listener of every kind.
+type site struct {
+	*harness.Hub
+	ca                  *certstest.CA
+	dir, caFile         string
+	certFile, keyFile   string // the server's
+	clientCert          tls.Certificate
+	clientPEM           string
+	clientKey           string
+	tls, mutual, ws     string // addresses
+	wss, unix, mutualWS string
+}
+
+func newSite(t *testing.T, limits ...string) *site {
+	t.Helper()
+	s := &site{ca: certstest.NewCA(t, "site"), dir: t.TempDir()}
+	s.caFile = s.ca.Write(t, s.dir, "ca")
+	server := s.ca.Issue(t, "edge.test", time.Now().Add(90*24*time.Hour))
+	s.certFile, s.keyFile = certstest.Write(t, &server, s.dir, "server")
+	s.clientCert = s.ca.Issue(t, "device-7", time.Now().Add(time.Hour))
+	s.clientPEM, s.clientKey = certstest.Write(t, &s.clientCert, s.dir, "client")
+	for _, a := range []*string{&s.tls, &s.mutual, &s.ws, &s.wss, &s.mutualWS} {
+		addr, err := harness.FreeAddr()
+		if err != nil {
+			t.Fatal(err)
+		}
+		*a = addr
+	}
+	pair := fmt.Sprintf("cert_file = %q, key_file = %q", s.certFile, s.keyFile)
+	trusted := pair + fmt.Sprintf(", client_ca_file = %q, require_client_cert = true", s.caFile)
+	s.Hub = hubtest.New(t, func(c *harness.Config) {
+		s.unix = filepath.Join(filepath.Dir(c.Socket), "mqtt.sock")
+		c.LogLevel, c.Limits = "debug", limits
+		listener := func(lines ...string) { c.Additional += "\n[[listener]]\n" + strings.Join(lines, "\n") + "\n" }
+		listener("address = "+quote(s.tls), "tls = { "+pair+" }")
+		listener("address = "+quote(s.mutual), "allow_anonymous = false", "tls = { "+trusted+" }")
+		listener("protocol = \"websocket\"", "address = "+quote(s.ws), "max_connections = 3")
+		listener("protocol = \"websocket\"", "address = "+quote(s.wss), "tls = { "+pair+" }")
+		listener("protocol = \"websocket\"", "address = "+quote(s.mutualWS), "allow_anonymous = false", "tls = { "+trusted+" }")
+		listener("address = " + quote("unix:"+s.unix))
+	})
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func quote(s string) string { return fmt.Sprintf("%q", s) }
+
+func (s *site) client() *tls.Config {
+	return &tls.Config{RootCAs: s.ca.Pool(), ServerName: "edge.test"}
+}
+
+// mosquitto runs one of mosquitto's clients.
+func mosquitto(ctx context.Context, t *testing.T, name string, args ...string) (string, error) {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("%s is not installed (Debian: apt install mosquitto-clients)", name)
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.WaitDelay = time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return string(out), err
+}
+
+func at(addr string, args ...string) []string {
+	_, port, _ := net.SplitHostPort(addr)
+	return append([]string{"-h", "localhost", "-p", port}, args...)
+}
+
+func TestMosquitto(t *testing.T) {
+	s := newSite(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	trust := []string{"--cafile", s.caFile}
+	show := append(trust, "--cert", s.clientPEM, "--key", s.clientKey)
+	for _, c := range []struct {
+		name string
+		args []string
+	}{
+		{"tcp", at(s.Addr())},
+		{"tls 1.2", at(s.tls, append(trust, "--tls-version", "tlsv1.2")...)},
+		{"tls 1.3", at(s.tls, append(trust, "--tls-version", "tlsv1.3")...)},
+		{"alpn", at(s.tls, append(trust, "--tls-alpn", "mqtt")...)},
+		{"mutual 1.2", at(s.mutual, append(show, "--tls-version", "tlsv1.2")...)},
+		{"mutual 1.3", at(s.mutual, show...)},
+		{"unix", []string{"--unix", s.unix}},
+	} {
+		for i, version := range []string{"mqttv31", "mqttv311", "mqttv5"} {
+			t.Run(c.name+" "+version, func(t *testing.T) {
+				args := append(append([]string(nil), c.args...), "-V", version, "-q", fmt.Sprint(i))
+				topic, want := "t/"+strings.ReplaceAll(c.name, " ", "/")+"/"+version, strings.Repeat("payload ", 1000)
+				if _, err := mosquitto(ctx, t, "mosquitto_pub", append(args, "-r", "-t", topic, "-m", want)...); err != nil {
+					t.Fatal(err)
+				}
+				got, err := mosquitto(ctx, t, "mosquitto_sub", append(args, "-t", topic, "-C", "1", "-W", "10")...)
+				if err != nil || got != want+"\n" {
+					t.Errorf("%d bytes, %v", len(got), err)
+				}
+			})
+		}
+	}
+	for name, args := range map[string][]string{
+		"no certificate":        at(s.mutual, trust...),
+		"plain to TLS":          at(s.tls),
+		"TLS to plain":          at(s.Addr(), trust...),
+		"not trusted":           at(s.tls, "--cafile", "/etc/ssl/certs/ca-certificates.crt"),
+		"another ALPN protocol": at(s.tls, append(trust, "--tls-alpn", "h2")...),
+	} {
+		if _, err := mosquitto(ctx, t, "mosquitto_pub", append(args, "-t", "x", "-m", "x")...); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// webConn is a WebSocket as a net.Conn: each Write is a message, and messages
+// are read as a stream.
+type webConn struct {
+	net.Conn
+	rd io.Reader
+}
+
+func (w *webConn) Read(p []byte) (int, error) {
+	for {
+		if w.rd == nil {
+			msg, op, err := wsutil.ReadServerData(w.Conn)
+			if err != nil {
+				return 0, err
+			}
+			if op != ws.OpBinary {
+				return 0, fmt.Errorf("a %v message", op)
+			}
+			w.rd = bytes.NewReader(msg)
+		}
+		n, err := w.rd.Read(p)
+		if !errors.Is(err, io.EOF) {
+			return n, err
+		}
+		w.rd = nil
+	}
+}
+
+func (w *webConn) Write(p []byte) (int, error) {
+	return len(p), wsutil.WriteClientBinary(w.Conn, p)
+}
+
+// web connects a WebSocket.
+func web(t *testing.T, url string, cfg *tls.Config, header http.Header) (net.Conn, error) {
+	t.Helper()
+	d := ws.Dialer{Protocols: []string{"mqtt"}, TLSConfig: cfg, Timeout: 10 * time.Second, Header: ws.HandshakeHeaderHTTP(header)}
+	conn, br, hs, err := d.Dial(t.Context(), url)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if br != nil || hs.Protocol != "mqtt" {
+		t.Errorf("%s: protocol %q, early data %v", url, hs.Protocol, br != nil)
+	}
+	return &webConn{Conn: conn}, nil
+}
+
+// exchange publishes to itself.
+func exchange(t *testing.T, c *mqttc.Conn, topic, want string) {
+	t.Helper()
+	if _, err := c.Subscribe(mqttc.Filter{Name: topic, Options: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Publish(mqttc.Packet{Kind: mqttc.PUBLISH, Topic: topic, Payload: []byte(want), QoS: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := c.Receive(mqttc.Patience); err != nil || string(p.Payload) != want {
+		t.Fatalf("%v %v", p, err)
+	}
+}
+
+func TestWebSocket(t *testing.T) {
+	s := newSite(t)
+	shown := s.client()
+	shown.Certificates = []tls.Certificate{s.clientCert}
+	for url, cfg := range map[string]*tls.Config{
+		"ws://" + s.ws + "/mqtt":           nil,
+		"ws://" + s.ws + "/":               nil,
+		"wss://" + s.wss + "/mqtt":         s.client(),
+		"wss://" + s.mutualWS + "/mqtt?x=": shown,
+	} {
+		for _, version := range []byte{4, 5} {
+			n, err := web(t, url, cfg, nil)
+			if err != nil {
+				t.Fatalf("%s: %v", url, err)
+			}
+			c, ack, err := mqttc.Over(n, mqttc.Connect{Version: version, ClientID: fmt.Sprintf("web-%d", version), Clean: true, KeepAlive: 30})
+			if err != nil || ack.Code != 0 {
+				t.Fatalf("%s: %v %v", url, ack, err)
+			}
+			exchange(t, c, "web/1", strings.Repeat("x", 200_000))
+			_ = n.Close()
+		}
+	}
+	for url, want := range map[string]int{"ws://" + s.ws + "/other": 404} {
+		var status ws.StatusError
+		if _, err := web(t, url, nil, nil); !errors.As(err, &status) || int(status) != want {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	var status ws.StatusError
+	if _, err := web(t, "ws://"+s.ws+"/mqtt", nil, http.Header{"Origin": {"https://evil.example.com"}}); !errors.As(err, &status) || status != 403 {
+		t.Errorf("another origin on a loopback address: %v", err)
+	}
+	if _, err := web(t, "wss://"+s.mutualWS+"/mqtt", s.client(), nil); err == nil {
+		t.Error("accepted without a certificate")
+	}
+}
+
+// Each listener has its own limit, and its own word on anonymous clients.
+func TestListenerLimits(t *testing.T) {
+	s := newSite(t)
+	for i := range 3 {
+		if _, err := web(t, "ws://"+s.ws+"/mqtt", nil, nil); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+	if _, err := web(t, "ws://"+s.ws+"/mqtt", nil, nil); err == nil {
+		t.Error("a fourth connection was accepted")
+	}
+	if _, err := web(t, "wss://"+s.wss+"/mqtt", s.client(), nil); err != nil {
+		t.Errorf("the limit holds elsewhere too: %v", err)
+	}
+}
+
+func (s *site) connect(t *testing.T, id string, cfg *tls.Config) (*mqttc.Conn, *tls.Conn) {
+	t.Helper()
+	n, err := tls.Dial("tcp", s.tls, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	c, ack, err := mqttc.Over(n, mqttc.Connect{Version: 5, ClientID: id, Clean: true, KeepAlive: 60})
+	if err != nil || ack.Code != 0 {
+		t.Fatalf("%v %v", ack, err)
+	}
+	return c, n
+}
+
+// A renewed certificate is used for new connections, at SIGHUP and by itself;
+// the old connections go on, and a mistake changes nothing.
+func TestCertificateReload(t *testing.T) {
+	s := newSite(t)
+	serial := func(n *tls.Conn) string { return n.ConnectionState().PeerCertificates[0].SerialNumber.String() }
+	first, n := s.connect(t, "first", s.client())
+	old := serial(n)
+
+	if err := os.WriteFile(s.certFile, []byte("a mistake"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Process().Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	hubtest.Eventually(t, patience, "the mistake is told", func() bool { return strings.Contains(s.Output(100), "the old ones stay in use") })
+	if _, n := s.connect(t, "second", s.client()); serial(n) != old {
+		t.Error("a mistake changed the certificate")
+	}
+
+	for _, hup := range []bool{true, false} {
+		renewed := s.ca.Issue(t, "edge.test", time.Now().Add(90*24*time.Hour))
+		certstest.Write(t, &renewed, s.dir, "server")
+		if hup {
+			if err := s.Process().Signal(syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := renewed.Leaf.SerialNumber.String()
+		hubtest.Eventually(t, patience, "the renewed certificate is in use", func() bool {
+			n, err := tls.Dial("tcp", s.tls, s.client())
+			if err != nil {
+				return false
+			}
+			defer n.Close()
+			return serial(n) == want
+		})
+	}
+	exchange(t, first, "still/here", "through three certificates")
+}
+
+// An expired certificate is a warning, not a reason not to start.
+func TestExpiredCertificate(t *testing.T) {
+	s := newSite(t)
+	if code, err := s.Stop(20 * time.Second); code != 0 || err != nil {
+		t.Fatal(code, err)
+	}
+	expired := s.ca.Issue(t, "edge.test", time.Now().Add(-time.Hour))
+	certstest.Write(t, &expired, s.dir, "server")
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(s.Output(100), "has expired at") {
+		t.Error("no warning in the log")
+	}
+	out, err := s.Ctl(t.Context(), "status", "-o", "json")
+	if err != nil || !bytes.Contains(out, []byte(`"degraded"`)) || !bytes.Contains(out, []byte("has expired at")) {
+		t.Errorf("status does not say it: %v %s", err, out)
+	}
+	_, err = tls.Dial("tcp", s.tls, s.client())
+	var invalid x509.CertificateInvalidError
+	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
+		t.Errorf("client sees %v", err)
+	}
+}
+
+// Clients that dribble or fall silent are gone after the connect timeout,
+// wherever they stopped, and nobody else waits for them.
+func TestSlowHandshakes(t *testing.T) {
+	s := newSite(t, `connect_timeout = "2s"`)
+	var conns []net.Conn
+	open := func(addr, text string) {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := io.WriteString(c, text); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	for range 50 {
+		open(s.tls, "")
+		open(s.tls, "\x16\x03\x01\x02\x00\x01")
+		open(s.wss, "\x16\x03\x01\x00\x05\x01\x00\x01\x00\x00") // a whole record, but a part of its message
+	}
+	open(s.ws, "GET /mqtt HTTP/1.1\r\nHost: x\r\n")
+	c, _ := s.connect(t, "beside", s.client())
+	exchange(t, c, "beside/1", "hello")
+	for i, c := range conns {
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		b, err := io.ReadAll(c)
+		if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("connection %d is still there: %v", i, err)
+		}
+		if last := i == len(conns)-1; last && !bytes.HasPrefix(b, []byte("HTTP/1.1 408 ")) {
+			t.Errorf("slow request was told %q", b)
+		}
+	}
+	exchange(t, c, "beside/2", "hello")
+}
+
+// The user of a connection is the name in its certificate.
+func TestCertificateName(t *testing.T) {
+	s := newSite(t)
+	cfg := s.client()
+	cfg.Certificates = []tls.Certificate{s.clientCert}
+	n, err := tls.Dial("tcp", s.mutual, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	if _, ack, err := mqttc.Over(n, mqttc.Connect{Version: 5, ClientID: "named", Clean: true}); err != nil || ack.Code != 0 {
+		t.Fatalf("%v %v", ack, err)
+	}
+	out, err := s.Ctl(t.Context(), "client", "ls", "-o", "json")
+	if err != nil || !bytes.Contains(out, []byte(`"device-7"`)) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
