@@ -289,7 +289,7 @@ func (n *session) stored(ctx context.Context, seq uint64) (uplink.Stored, error)
 	if len(r.Message.Hdrs) > 0 {
 		h, err := nats.DecodeHeadersMsg(r.Message.Hdrs)
 		if err != nil {
-			return m, nil //nolint:nilerr // a record whose headers nobody here wrote
+			return m, nil // a record whose headers nobody here wrote
 		}
 		m.ID, m.Positions = h.Get(hdrMsgID), h.Get(hdrPositions)
 	}

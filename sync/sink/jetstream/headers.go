@@ -134,7 +134,7 @@ func (b *headers) build(hub string, o *uplink.Out, replicated bool) nats.Header 
 	if o.Prev != nil && !replicated {
 		b.bytes(hdrExpectedID, o.Prev)
 	}
-	b.number(hdrExpectedSeq, int64(o.LastSeq)) //nolint:gosec // a sequence fits
+	b.number(hdrExpectedSeq, int64(o.LastSeq)) // #nosec G115 -- a sequence fits
 	b.text(hdrTopic, m.Topic)
 	b.set(hdrHub, hub)
 	b.set(hdrInstance, o.Instance)

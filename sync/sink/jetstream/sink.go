@@ -207,7 +207,7 @@ func isTimeout(err error) bool {
 // dialer dials for nats.go and keeps the socket in reach, so that a connection
 // that the network swallows can be closed while nats.go waits in a write.
 type dialer struct {
-	ctx          context.Context //nolint:containedctx // nats.go dials without one
+	ctx          context.Context // nats.go dials without one
 	timeout      time.Duration
 	writeTimeout time.Duration
 
