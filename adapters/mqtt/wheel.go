@@ -2,14 +2,14 @@ package mqtt
 
 const (
 	wheelSlots  = 512
-	wheelStepMs = 1000
+	wheelStepMs = 250
 	// stallMs: when the wheel was not advanced for this long, the loop was held up, and what clients sent in the
 	// meantime is still in their sockets. Judging them now would close them all and fire their wills.
 	stallMs = 3000
 	graceMs = 2000
 )
 
-// wheel holds connections by deadline, in steps of a second: adding, removing and finding the due ones cost the same
+// wheel holds connections by deadline, in steps of a quarter second: adding, removing and finding the due ones cost the same
 // whatever their number. A deadline that moves on with every packet is not moved in the wheel; whoever comes due too
 // early is entered again. Owned by a loop.
 type wheel struct {

@@ -153,6 +153,7 @@ type Broker struct {
 	shares   shares
 	vector   vector
 	Stats    Stats
+	said     struct{ refused, unroutable sometimes }
 
 	inboundTop atomic.Uint64 // see startInbound
 

@@ -80,6 +80,10 @@ func (b *Broker) PublishDirect(m *message.Message, done func(part *stream.Partit
 func (b *Broker) choose(e *topicEntry, from *Client) (*partition, byte) {
 	if e.stream == nil {
 		b.Stats.Unroutable.Add(1)
+		if n, say := b.said.unroutable.next(b.o.Clock.NowMs()); say {
+			b.log.Warn("publish refused: no stream captures the topic; one that begins with $ needs a stream with a filter that names it",
+				"topic", e.name, "not_said", n)
+		}
 		return nil, CodeNotAuthorized
 	}
 	if e.stream.Full() {
@@ -248,7 +252,9 @@ func (b *Broker) Synced(sp *stream.Partition, synced int64) {
 // refuse tells everybody who waits for a batch that it could not be written, and for the records appended behind it
 // too: their offsets depended on it and are given again.
 func (b *Broker) refuse(p *partition, bt *batch, l *Loop, err error) {
-	b.log.Error("append failed; the messages are refused", "partition", p.Name, "records", len(bt.pend), "err", err)
+	if n, say := b.said.refused.next(b.o.Clock.NowMs()); say {
+		b.log.Error("append failed; the messages are refused", "partition", p.Name, "records", len(bt.pend), "err", err, "not_said", n)
+	}
 	p.mu.Lock()
 	behind := p.open
 	p.open = &batch{}

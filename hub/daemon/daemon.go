@@ -47,6 +47,9 @@ func Run(env Env) int {
 	if file.check {
 		return ExitDone
 	}
+	// Before the data is opened: a signal during the start ends it cleanly too.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
 	s, err := server.New(cfg, env.Version, logger(cfg, env.Stderr))
 	if err != nil {
 		if errors.Is(err, server.ErrUsage) {
@@ -54,8 +57,6 @@ func Run(env Env) int {
 		}
 		return env.complain(err, ExitFailed)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	go reload(ctx, s)
 	if err := s.Run(ctx); err != nil {
 		return env.complain(err, ExitFailed)
@@ -100,6 +101,11 @@ func (env *Env) parse() (f file, code int, done bool) {
 	if *show {
 		_, _ = fmt.Fprintln(env.Stdout, "hubd "+env.Version)
 		return f, ExitDone, true
+	}
+	given := false
+	fs.Visit(func(fl *flag.Flag) { given = given || fl.Name == "config" })
+	if given && f.path == "" {
+		return f, env.complain(errors.New("-config needs a FILE; leave it out for the built-in defaults"), ExitUsage), true
 	}
 	if fs.NArg() > 0 {
 		err := fmt.Errorf("unexpected argument %q; give the configuration as -config FILE", fs.Arg(0))

@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -71,7 +72,8 @@ type Server struct {
 
 	ready     atomic.Bool
 	stopping  atomic.Bool
-	damaged   int // metadata records that could not be read
+	damaged   int              // metadata records that could not be read
+	lost      map[string]int64 // by partition: records that were there at the last, clean stop
 	metaRec   meta.Recovery
 	held      sync.Map // uplink name → *atomic.Int64: records lost to max_bytes
 	maxConns  int
@@ -171,6 +173,8 @@ func (s *Server) open() (err error) {
 	}
 	if s.dir.Unclean() {
 		s.log.Info("the last run did not stop cleanly; recovered")
+	} else if err := s.checkCleanStop(next); err != nil {
+		return err
 	}
 	// The epoch's first offsets are synced before anything is appended under it.
 	if err := s.dir.BeginRun(next); err != nil {
@@ -229,7 +233,7 @@ func (s *Server) sayStreams() {
 			s.log.Warn("an incomplete write at the end of the log was cut", "partition", name, "bytes", r.TornBytes)
 		}
 		for _, q := range r.Quarantined {
-			s.log.Warn("a file that is not a usable segment was moved away", "partition", name, "to", q)
+			s.log.Warn("a file that is not a usable segment was moved away", "partition", name, "file", q.Name, "to", q.Path, "reason", q.Reason)
 		}
 		for _, d := range r.Damaged {
 			s.log.Error("part of a segment is damaged and is skipped", "partition", name, "segment", d.Segment, "from", d.From, "to", d.To, "err", d.Err)
@@ -245,7 +249,7 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 2)
 	go func() { failed <- s.engine.Run() }()
 	go func() {
-		if err := s.admin.Serve(admin.Backend{Hub: s, Uplinks: s, Health: s, Metrics: s.metrics()}); err != nil {
+		if err := s.admin.Serve(admin.Backend{Hub: s, Uplinks: s, Health: s, Metrics: s.metrics(), Store: s}); err != nil {
 			failed <- err
 		}
 	}()
@@ -295,6 +299,32 @@ func (s *Server) startMQTT() {
 		Logf: func(format string, args ...any) { s.log.Warn("event loop: " + fmt.Sprintf(format, args...)) }}, s.mqtt)
 }
 
+// What the log held at a clean stop is in the metadata, so that a loss in between is noticed: the epoch then rises, or
+// the uplink would take new records under old offsets for ones that the remote has.
+func cleanStopKey(part string) []byte { return []byte("n/" + part) }
+
+func (s *Server) noteCleanStop() {
+	for _, p := range s.streams.Partitions {
+		s.meta.Put(cleanStopKey(p.Name), binary.BigEndian.AppendUint64(nil, uint64(p.Log.Next())))
+	}
+}
+
+func (s *Server) checkCleanStop(next map[string]int64) error {
+	s.lost = map[string]int64{}
+	err := s.meta.Scan([]byte("n/"), func(key, v []byte) error {
+		name := string(key[2:])
+		if now, open := next[name]; len(v) == 8 && (!open || now < int64(binary.BigEndian.Uint64(v))) {
+			s.lost[name] = int64(binary.BigEndian.Uint64(v)) - now
+		}
+		return nil
+	})
+	for name, n := range s.lost {
+		s.log.Error("records are gone that were in the log at the last, clean stop", "partition", name, "records", n)
+		s.dir.RaiseEpoch()
+	}
+	return err
+}
+
 func (s *Server) onSynced(p *stream.Partition, synced int64) {
 	s.broker.Synced(p, synced)
 	s.source.notify()
@@ -338,6 +368,9 @@ func (s *Server) closeStores(clean bool) error {
 	s.closeOnce.Do(func() {
 		if s.streams != nil {
 			errs = append(errs, s.streams.Close())
+		}
+		if clean && s.streams != nil && errors.Join(errs...) == nil {
+			s.noteCleanStop()
 		}
 		if s.meta != nil {
 			errs = append(errs, s.meta.Sync(), s.meta.Close())

@@ -30,7 +30,7 @@ func (s *Server) Status() api.Status {
 		MessagesIn: b.In.Load(), MessagesOut: b.Out.Load(), Dropped: s.dropped(), Health: s.Health(),
 	}
 	for _, x := range s.streams.Streams {
-		if x.Name[0] != '$' {
+		if x.Name[0] != '$' && !x.Gone() {
 			st.Streams = append(st.Streams, streamStatus(x))
 		}
 	}
@@ -124,7 +124,7 @@ func partitionBy(x *stream.Stream) string {
 func (s *Server) find(name string) (*stream.Stream, error) {
 	var names []string
 	for _, x := range s.streams.Streams {
-		if x.Name[0] == '$' {
+		if x.Name[0] == '$' || x.Gone() {
 			continue
 		}
 		if x.Name == name {
@@ -187,14 +187,17 @@ func (s *Server) Health() api.Health {
 			n += len(p.Log.Damage())
 		}
 		if n > 0 {
-			add("stream "+x.Name, fmt.Sprintf("%d damaged ranges", n), "the readable part is served; restore the rest from a backup")
+			add("stream "+x.Name, fmt.Sprintf("%d damaged ranges", n), "hubctl stream verify "+x.Name+" names them; the rest is served; with the hub stopped, hubctl stream repair puts an end to it")
 		}
-		if !x.Configured {
-			add("stream "+x.Name, "its data is kept but the configuration no longer has it", "add it to the configuration again, or remove its directory while the hub is stopped")
+		if !x.Configured && !x.Gone() {
+			add("stream "+x.Name, "its data is kept but the configuration no longer has it", "add it to the configuration again, or hubctl stream delete "+x.Name)
 		}
 		if x.Full() {
 			add("stream "+x.Name, "full: new messages are refused", "raise retention.max_bytes, or set retention.full to drop-oldest")
 		}
+	}
+	for name, n := range s.lost {
+		add("stream "+name, fmt.Sprintf("%d records are gone that were there at the last, clean stop", n), "restore them from a backup; an uplink starts a new epoch")
 	}
 	if s.damaged > 0 {
 		add("metadata", fmt.Sprintf("%d records could not be read and were dropped", s.damaged), "clients concerned will have to subscribe again")

@@ -222,6 +222,14 @@ func (d *Dir) Notice() string { return d.notice }
 // Epoch returns the current epoch.
 func (d *Dir) Epoch() uint32 { return d.table.Load().epoch }
 
+// RaiseEpoch has BeginRun begin a new epoch although the last stop was clean: the caller has found less in the log than
+// there was then.
+func (d *Dir) RaiseEpoch() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unclean = true
+}
+
 // BeginRun marks the directory as running; next holds the next offset of every
 // partition. After an unclean stop the epoch rises and begins at these offsets.
 // All of it is fsynced before BeginRun returns: append only afterwards.

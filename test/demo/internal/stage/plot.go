@@ -14,15 +14,18 @@ type act struct {
 	what string
 	do   func(*stage) error
 	last time.Duration
+	// until ends the watch before last; never to come true is an error then.
+	until func(*harness.Status) bool
 }
 
 func (s *stage) acts() []act {
 	return []act{
-		{"devices start", func(s *stage) error { s.fleet.Start(); return nil }, before},
-		{"the central server stops", func(s *stage) error { s.central.stop(); return nil }, s.o.Outage},
-		{"the central server is back", func(s *stage) error { return s.central.start() }, catchUp},
-		{"the hub is killed with SIGKILL", func(s *stage) error { s.hub.Kill(); return nil }, 0},
-		{"the hub is started again", func(s *stage) error { return s.hub.Start() }, after},
+		{"devices start", func(s *stage) error { s.fleet.Start(); return nil }, before, nil},
+		{"the central server stops", func(s *stage) error { s.central.stop(); return nil }, s.o.Outage, nil},
+		{"the central server is back", func(s *stage) error { return s.central.start() }, catchUp, s.caughtUp},
+		{"the backlog has drained, in order and by itself", func(*stage) error { return nil }, calm, nil},
+		{"the hub is killed with SIGKILL", func(s *stage) error { s.hub.Kill(); return nil }, 0, nil},
+		{"the hub is started again", func(s *stage) error { return s.hub.Start() }, after, nil},
 	}
 }
 
@@ -38,7 +41,7 @@ func (s *stage) play(ctx context.Context) error {
 		if a.what == "the hub is started again" {
 			s.event(fmt.Sprintf("the hub is ready after %v", s.hub.StartTook().Round(time.Millisecond)))
 		}
-		if err := s.watch(ctx, a.last, nil); err != nil {
+		if err := s.watch(ctx, a.last, a.until); err != nil {
 			return err
 		}
 	}
@@ -51,6 +54,12 @@ func (s *stage) play(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// caughtUp: nothing but the last half second of the devices is missing at the central server.
+func (s *stage) caughtUp(st *harness.Status) bool {
+	u, ok := st.Uplink(uplinkName)
+	return ok && u.Connected && float64(u.LagMessages) < s.o.Rate/2
 }
 
 func (s *stage) event(what string) {

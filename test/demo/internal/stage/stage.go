@@ -23,7 +23,8 @@ const DefaultOutage = 15 * time.Second
 // The acts around the outage.
 const (
 	before   = 10 * time.Second // everything is well
-	catchUp  = 8 * time.Second  // the server is back
+	catchUp  = time.Minute      // the server is back: a back-off ends, and the backlog drains
+	calm     = 3 * time.Second  // all is well again
 	after    = 12 * time.Second // the hub is back
 	drainMax = 3 * time.Minute  // more than the uplink's longest back-off
 )
