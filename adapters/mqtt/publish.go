@@ -99,7 +99,7 @@ func (c *Conn) publishAcked(p *packet.Publish, m *message.Message) error {
 			return nil
 		}
 		m.Origin.QoS2Seq = c.l.b.Take(c.client, p.ID)
-		if m.Origin.QoS2Seq > 0 {
+		if c.client.Persistent() { // the record says whose publish it is
 			m.Origin.PacketID, m.Origin.Client = p.ID, clientID(c.client)
 		}
 	}

@@ -125,6 +125,7 @@ type Options struct {
 	Clock   *hubtime.Clock
 	Logger  *slog.Logger
 	Limits  Limits
+	Rights  rightsFunc // nil: everybody may do everything
 }
 
 // Broker routes messages. Its methods are safe for concurrent use; those of a Loop belong to that loop.
@@ -167,6 +168,7 @@ type Stats struct {
 	InBytes, OutBytes                                            atomic.Int64
 	DroppedQoS0, DroppedExpired, DroppedTrimmed, DroppedTooLarge atomic.Int64
 	RefusedFull, RefusedWrite, RefusedBusy, Unroutable           atomic.Int64
+	DeniedPublish, DeniedSubscribe, DeniedDelivery, Kicked       atomic.Int64
 	MailGaps, Resent, Takeovers, Commits, CommitBytes            atomic.Int64
 	CatchupJobs, CatchupRecords, CatchupScanned                  atomic.Int64
 	SessionsExpired, WillsFired                                  atomic.Int64
@@ -193,8 +195,8 @@ type partition struct {
 type batch struct {
 	b     seglog.Builder
 	pend  []pending
-	bytes int64             // of pend, about
-	after []func(code byte) // called when the batch has been acknowledged or refused
+	bytes int64    // of pend, about
+	after []func() // called when the batch has been acknowledged or refused
 }
 
 // pending is what the commit of one record needs to know.
@@ -207,7 +209,7 @@ type pending struct {
 	loc    seglog.Loc
 	timeMs int64
 	seq    uint32
-	qos2   uint64 // number of a QoS 2 publish of a persistent session, 0: none
+	qos2   uint64 // number of a QoS 2 publish, 0: none
 	retain bool
 	quiet  bool // a copy of a record that was handed out before: not fanned out again
 }

@@ -60,19 +60,31 @@ func (b *Broker) tick() {
 	}
 }
 
-// checkpointAll runs one checkpoint: all loops in turn, then the vector.
+// checkpointAll runs one checkpoint.
 func (b *Broker) checkpointAll(nowMs int64) {
-	vec := b.positions()
-	for _, l := range *b.loops.Load() {
+	b.checkpointWith(nowMs, func(l *Loop) []int64 {
 		got := make(chan []int64, 1)
 		l.Post(func() { got <- l.checkpoint() })
 		select {
 		case previous := <-got:
-			for i := range vec {
-				vec[i] = min(vec[i], previous[i])
-			}
+			return previous
 		case <-b.stop:
+			return nil
+		}
+	})
+}
+
+// checkpointWith runs one checkpoint: all loops in turn, then the vector. ask has a loop do its part and returns what
+// that returned, or nil when the broker stops.
+func (b *Broker) checkpointWith(nowMs int64, ask func(l *Loop) []int64) {
+	vec := b.positions()
+	for _, l := range *b.loops.Load() {
+		previous := ask(l)
+		if previous == nil {
 			return
+		}
+		for i := range vec {
+			vec[i] = min(vec[i], previous[i])
 		}
 	}
 	b.storeVector(vec)
@@ -182,6 +194,7 @@ type ClientInfo struct {
 	Subscriptions int
 	InFlight      int
 	Inbox         int64 // records of the log that it has not looked at yet
+	User          string
 }
 
 // Clients calls fn for every attached client, each on its loop, and returns when all have been visited.
@@ -194,7 +207,7 @@ func (b *Broker) Clients(fn func(ClientInfo)) {
 			defer close(done)
 			for _, c := range list {
 				if l.owns(c) && c.att != nil {
-					fn(ClientInfo{c.ClientID, c.conn, c.Expiry, len(c.Subs), c.Flights.Len(), b.inbox(c)})
+					fn(ClientInfo{c.ClientID, c.conn, c.Expiry, len(c.Subs), c.Flights.Len(), b.inbox(c), c.user})
 				}
 			}
 		})

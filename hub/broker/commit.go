@@ -1,6 +1,9 @@
 package broker
 
-import "edgehub/hub/session"
+import (
+	"edgehub/hub/auth"
+	"edgehub/hub/session"
+)
 
 // matchSet is who wants a topic, as of a version of the subscriptions: one row of targets per loop. Immutable.
 type matchSet struct {
@@ -10,7 +13,8 @@ type matchSet struct {
 
 // granted is one connected session and what its matching subscriptions amount to.
 type granted struct {
-	to *attachment
+	to     *attachment
+	rights *auth.Rights // that allow it
 	session.Grant
 }
 
@@ -36,11 +40,15 @@ func (b *Broker) match(e *topicEntry) *matchSet {
 		bySession[t.to] = append(bySession[t.to], t.sub)
 	}
 	for _, a := range order {
+		rights := a.rights.Load()
+		if !rights.MayReceive(e.name) {
+			continue
+		}
 		row := a.loop.ID
 		if row >= len(m.rows) {
 			m.rows = append(m.rows, make([][]granted, row+1-len(m.rows))...)
 		}
-		m.rows[row] = append(m.rows[row], granted{a, session.Merge(bySession[a])})
+		m.rows[row] = append(m.rows[row], granted{a, rights, session.Merge(bySession[a])})
 	}
 	e.match.Store(m)
 	return m
@@ -136,7 +144,7 @@ func (b *Broker) acknowledge(p *partition, bt *batch, l *Loop, code byte) {
 	bt.after = nil
 	p.mu.Unlock()
 	for _, fn := range after {
-		fn(code)
+		fn()
 	}
 }
 

@@ -15,14 +15,9 @@ import (
 // leaves a loop with publishes under way is told of their end wherever it is then: a record whose publisher has gone
 // must be known as committed before the positions of the hub pass it, or a kill would have it taken twice.
 
-// Take notes a new QoS 2 publish and returns what identifies the record of a persistent session in the log.
-func (l *Loop) Take(c *Client, id uint16) uint64 {
-	seq := c.Inbound.Take(id)
-	if !c.Persistent() {
-		return 0
-	}
-	return seq
-}
+// Take notes a new QoS 2 publish and returns its number. With the packet id and the client id it identifies the record
+// of a persistent session in the log.
+func (l *Loop) Take(c *Client, id uint16) uint64 { return c.Inbound.Take(id) }
 
 // Taken notes that the record of a QoS 2 publish is committed: its PUBREC may leave after the round.
 func (l *Loop) Taken(c *Client, id uint16) {
@@ -80,7 +75,7 @@ func (l *Loop) settleInbound(c *Client) {
 		}
 	}
 	if len(open) > 0 {
-		l.afterPending(func(byte) {
+		l.afterPending(func() {
 			l.b.withOwner(c, func() { l.b.resolveInbound(c, open) })
 		})
 	}

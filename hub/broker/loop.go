@@ -335,26 +335,26 @@ func (l *Loop) CommitMeta() bool {
 }
 
 // Barrier acknowledges conn's publish number seq, the repetition of the client's QoS 2 publish id, once everything that
-// was appended before is committed, in whatever partition. If any of it was refused, so is seq: the record in question
-// may have been among that. So it is if the first copy was refused earlier, while the session had another connection.
+// was appended before is committed or refused, in whatever partition: as its first copy was, whatever connection that
+// came on.
 func (l *Loop) Barrier(conn Conn, seq uint32, c *Client, id uint16) {
-	l.afterPending(func(code byte) {
-		if c.conn == conn && c.refused(c.Inbound.Seq(id)) {
+	first := c.Inbound.Seq(id)
+	l.afterPending(func() {
+		code := CodeOK
+		// A refusal that was answered already has taken the number away.
+		if c.conn == conn && (c.refused(first) || c.Inbound.Seq(id) != first) {
 			code = CodeQuotaExceeded
 		}
 		conn.Ack(seq, code)
 	})
 }
 
-// afterPending calls fn on this loop when everything appended so far, in whatever partition, is committed or refused,
-// with a code of those that were refused.
-func (l *Loop) afterPending(fn func(code byte)) {
+// afterPending calls fn on this loop when everything appended so far, in whatever partition, is committed or refused.
+func (l *Loop) afterPending(fn func()) {
 	left := 1
-	outcome := CodeOK
-	done := func(code byte) { // on this loop only
-		outcome = max(outcome, code)
+	done := func() { // on this loop only
 		if left--; left == 0 {
-			fn(outcome)
+			fn()
 		}
 	}
 	for _, p := range l.b.parts {
@@ -370,9 +370,9 @@ func (l *Loop) afterPending(fn func(code byte)) {
 		}
 		if last != nil {
 			left++
-			last.after = append(last.after, func(code byte) { l.Post(func() { done(code) }) })
+			last.after = append(last.after, func() { l.Post(done) })
 		}
 		p.mu.Unlock()
 	}
-	l.Post(func() { done(CodeOK) })
+	l.Post(done)
 }

@@ -226,7 +226,7 @@ func (cn *tconn) publish(p pkt) byte {
 			cn.barrier(seq, p.id)
 			return CodeOK
 		}
-		if m.Origin.QoS2Seq = cn.l.Take(cn.c, p.id); m.Origin.QoS2Seq > 0 {
+		if m.Origin.QoS2Seq = cn.l.Take(cn.c, p.id); cn.c.Persistent() {
 			m.Origin.PacketID, m.Origin.Client = p.id, []byte(cn.c.ClientID)
 		}
 	}

@@ -43,18 +43,26 @@ func (b *Broker) newEntry(name string) *topicEntry {
 // conn nil: no acknowledgement); any other code means that the message was refused and nothing follows.
 // m and what it points to are read during the call only.
 func (l *Loop) Publish(from *Client, conn Conn, seq uint32, m *message.Message) byte {
+	if !from.mayPublish(m.Topic) {
+		l.b.Stats.DeniedPublish.Add(1)
+		return CodeNotAuthorized
+	}
 	e := l.entry(m.Topic)
+	if from.rights != nil {
+		from.okTopic = e.name
+	}
 	p, code := l.b.choose(e, from)
-	if code != CodeOK {
-		return code
+	if code == CodeOK {
+		l.headers.Reset()
+		m.AppendHeaders(&l.headers)
+		code = l.b.append(p, e, m, l.headers, pending{from: from, conn: conn, loop: l, seq: seq, qos2: m.Origin.QoS2Seq})
 	}
-	l.headers.Reset()
-	m.AppendHeaders(&l.headers)
-	if code := l.b.append(p, e, m, l.headers, pending{from: from, conn: conn, loop: l, seq: seq}); code != CodeOK {
-		return code
+	if code == CodeOK {
+		l.touch(p)
+	} else if from != nil {
+		from.refuse(m.Origin.QoS2Seq)
 	}
-	l.touch(p)
-	return CodeOK
+	return code
 }
 
 // PublishDirect takes a message from the hub itself (an operator, a will) on any goroutine. done is called once, on
@@ -105,9 +113,6 @@ func (b *Broker) choose(e *topicEntry, from *Client) (*partition, byte) {
 func (b *Broker) append(p *partition, e *topicEntry, m *message.Message, headers seglog.Headers, pd pending) byte {
 	pd.entry, pd.retain = e, m.Retain
 	pd.timeMs = m.TimeMs
-	if pd.from != nil {
-		pd.qos2 = m.Origin.QoS2Seq
-	}
 
 	n := int64(len(m.Topic) + len(m.Payload) + len(headers.Raw))
 	p.mu.Lock()

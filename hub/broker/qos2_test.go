@@ -57,6 +57,46 @@ func TestBarrierIsRefusedWithTheFirstCopy(t *testing.T) {
 	wantPayloads(t, r, r.part("t"), "once")
 }
 
+// What is in the log is acknowledged again, whatever else is refused at that moment.
+func TestARefusalDoesNotTouchWhatIsCommitted(t *testing.T) {
+	for _, expiry := range []uint32{0, 3600} {
+		r := newRig(t, oneStream, 1)
+		c := r.connect(0, ConnectRequest{ClientID: "c", Expiry: expiry})
+		c.pub("t", "first", 2, 7)
+		r.settle()
+		c.take()
+		r.failWrites(1)
+		c.pub("t", "refused", 1, 1)
+		c.pub("t", "first", 2, 7)
+		r.settle()
+		if got := kinds(c.take(), "pubrec"); len(got) != 1 || got[0].code != CodeOK {
+			t.Fatalf("answers: %v", got)
+		}
+		c.pub("t", "first", 2, 7)
+		r.settle()
+		wantPayloads(t, r, r.part("t"), "first")
+	}
+}
+
+// A publish that is refused on the spot waits for its turn to be answered; so does its repetition.
+func TestARepetitionOfWhatWasRefusedOnTheSpot(t *testing.T) {
+	r := newRig(t, oneStream, 1)
+	c := r.connect(0, persistent("c"))
+	c.take()
+	c.pub("t", "x", 1, 1)
+	r.b.o.Limits.InboundBytes = 0
+	c.pub("t", "busy", 2, 7)
+	c.pub("t", "busy", 2, 7)
+	r.settle()
+	if got := kinds(c.take(), "pubrec"); len(got) != 2 || got[0].code < 0x80 || got[1].code < 0x80 {
+		t.Fatalf("answers: %v", got)
+	}
+	r.b.o.Limits.InboundBytes = 1 << 20
+	c.pub("t", "busy", 2, 7)
+	r.settle()
+	wantPayloads(t, r, r.part("t"), "x", "busy")
+}
+
 // The outcome of a publish reaches the session although the connection that made it is gone: a repetition of what was
 // refused is a new publish, and may not be acknowledged for the sake of a record that does not exist.
 func TestRefusedAfterTheConnectionIsGone(t *testing.T) {

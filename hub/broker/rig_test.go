@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -169,23 +168,18 @@ func (r *rig) settle() {
 }
 
 // checkpoint runs one checkpoint of all loops and stores the vector.
-func (r *rig) checkpoint() {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.b.checkpointAll(r.b.o.Clock.NowMs())
-	}()
-	for {
-		select {
-		case <-done:
-			return
-		default:
-			for i := range r.loops {
-				r.step(i)
-			}
-			runtime.Gosched()
+func (r *rig) checkpoint() { r.checkpointWith(func(int) {}) }
+
+// checkpointWith calls between before it asks each loop.
+func (r *rig) checkpointWith(between func(loop int)) {
+	r.b.checkpointWith(r.b.o.Clock.NowMs(), func(l *Loop) (previous []int64) {
+		between(l.ID)
+		l.Post(func() { previous = l.checkpoint() })
+		for previous == nil {
+			r.step(l.ID)
 		}
-	}
+		return previous
+	})
 }
 
 // part is the partition of a topic.

@@ -128,6 +128,7 @@ func (s *sim) logf(format string, args ...any) {
 
 func (s *sim) failf(format string, args ...any) {
 	s.t.Helper()
+	format = "VIOLATION " + format
 	s.t.Fatalf(format, args...)
 }
 
@@ -199,8 +200,29 @@ func (s *sim) reborn() {
 	}
 	s.boot()
 	s.look()
+	if s.trace {
+		s.dump()
+	}
 	for _, d := range s.devs {
 		d.lost(s.rng.IntN(len(d.inbox) + 1))
+	}
+}
+
+// dump traces what the recovery has made of the sessions.
+func (s *sim) dump() {
+	for _, d := range s.devs {
+		if c := s.b.reg.shard(d.id).clients[d.id]; c != nil {
+			for _, cur := range c.Cursors {
+				s.logf("   %s reads %s from %d", d.id, s.b.parts[cur.Part].Name, cur.Next)
+			}
+			for _, id := range c.Flights.Ordered() {
+				f := c.Flights.Get(id)
+				s.logf("   %s in flight: id%d q%d state %d %s@%d", d.id, f.ID, f.QoS, f.State, s.b.parts[f.Part].Name, f.Offset)
+			}
+			for id, e := range c.Inbound.All() {
+				s.logf("   %s inbound: id%d %+v", d.id, id, e)
+			}
+		}
 	}
 }
 
@@ -241,7 +263,13 @@ func (s *sim) act() {
 	case x < 430:
 		s.sync()
 	case x < 440:
-		s.checkpoint()
+		s.checkpointWith(func(int) {
+			for n := s.rng.IntN(3); n > 0 && !s.died; n-- {
+				s.look()
+				s.devs[s.rng.IntN(len(s.devs))].act()
+				s.step(s.rng.IntN(len(s.loops)))
+			}
+		})
 	case x < 445:
 		time.Sleep(time.Duration(s.rng.IntN(3000)) * time.Millisecond)
 	case x < 447:
