@@ -116,6 +116,18 @@ func TestDecideFilter(t *testing.T) {
 	}
 }
 
+func TestMayReceiveAll(t *testing.T) {
+	r := mustACL(t, "deny everyone subscribe a/secret\nallow everyone publish x/#\nallow everyone subscribe a/# b/+\n").Rights("u", nil, "c")
+	for filter, want := range map[string]bool{"a/b/#": true, "a/#": false, "a/+": false, "a/secret": false, "b/+": true, "b/#": false, "x/#": false, "#": false} {
+		if got := r.MayReceiveAll(filter); got != want {
+			t.Errorf("%s: %v", filter, got)
+		}
+	}
+	if !(*Rights)(nil).MayReceiveAll("#") {
+		t.Error("refused without an ACL")
+	}
+}
+
 // Without an ACL everything is allowed, with an empty one nothing.
 func TestNoRulesAndNoACL(t *testing.T) {
 	var none *ACL

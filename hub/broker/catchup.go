@@ -372,6 +372,8 @@ func (l *Loop) deliverRecord(c *Client, ch *chunk, it *chunkItem) bool {
 	switch qos := min(l.msg.QoS, it.grant.QoS); {
 	case !alive:
 		l.b.Stats.DroppedExpired.Add(1)
+	case !c.mayReceive(l.msg.Topic):
+		l.b.Stats.DeniedDelivery.Add(1)
 	case qos == 0 && it.offset < cur.Zero: // not queued for absent sessions
 	case qos == 0 && l.b.o.Clock.NowMs()-it.timeMs > l.b.o.Limits.QoS0LagMs:
 		l.b.Stats.DroppedQoS0.Add(1)
@@ -407,7 +409,7 @@ func (l *Loop) deliverRetained(c *Client, ch *chunk, it *chunkItem) bool {
 	if len(c.retq) == 0 {
 		return true
 	}
-	if it.kind == itemRetained && l.prepare(ch, it) {
+	if it.kind == itemRetained && l.prepare(ch, it) && c.mayReceive(l.msg.Topic) {
 		qos := min(l.msg.QoS, it.grant.QoS)
 		if !c.conn.Room(it.c-it.t+packetOverhead) || qos > 0 && c.Flights.Len() >= c.window {
 			return false
@@ -446,6 +448,11 @@ func (l *Loop) resendFlight(c *Client, ch *chunk, it *chunkItem) bool {
 			return false
 		}
 		l.prepare(ch, it)
+		if !c.mayReceive(l.msg.Topic) { // any more
+			l.endFlight(c, f)
+			l.b.Stats.DeniedDelivery.Add(1)
+			break
+		}
 		l.b.Stats.Resent.Add(1)
 		l.send(c, &Delivery{Msg: &l.msg, QoS: f.QoS, ID: f.ID, Dup: true, SubIDs: f.SubIDs,
 			Retain: f.Retained || l.msg.Retain && f.RetainAsPublished})

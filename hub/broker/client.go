@@ -4,7 +4,9 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"sync/atomic"
 
+	"edgehub/hub/auth"
 	"edgehub/hub/message"
 	"edgehub/hub/session"
 	"edgehub/hub/topic"
@@ -14,9 +16,12 @@ import (
 // loop; while offline by whoever holds its registry shard.
 type Client struct {
 	session.Session
-	conn   Conn
-	att    *attachment
-	window int // messages in flight at most
+	conn    Conn
+	att     *attachment
+	window  int          // messages in flight at most
+	user    string       // who has the session, empty: anonymous
+	rights  *auth.Rights // see rights.go; nil: everything
+	okTopic string       // the last topic that it was allowed to publish to
 
 	// Reading from the log, see catchup.go.
 	resend  []uint16  // packet ids to send again, in order
@@ -66,6 +71,8 @@ type attachment struct {
 	active  bool // in the loop's active list
 	unsaved byte // in the loop's unsaved list, and what of the session it is for
 	waiting bool // in catchup.waiting, guarded by its mutex
+
+	rights atomic.Pointer[auth.Rights] // the client's, for matches made on other goroutines
 }
 
 // Will is the message published for a client that goes without saying so.
@@ -77,6 +84,7 @@ type Will struct {
 // ConnectRequest is what a connection asks of its session.
 type ConnectRequest struct {
 	ClientID string
+	User     string // verified, empty: anonymous
 	Clean    bool   // start anew
 	Expiry   uint32 // seconds; session.NeverExpires: for ever
 	Window   int    // messages in flight that the client takes
@@ -208,7 +216,8 @@ func (l *Loop) pass(c *Client) (offline bool) {
 // attach makes a session the connection's. On the connection's loop, which owns the session by now.
 func (l *Loop) attach(c *Client, cl *claim) {
 	l.b.timers.cancel(c)
-	present := c.Persistent() && !cl.req.Clean
+	// What one user has left is not for another: its session ends. One that was left without a user may be taken on.
+	present := c.Persistent() && !cl.req.Clean && (c.user == "" || c.user == cl.req.User)
 	if !present {
 		if c.will != nil { // the delayed will of a session that ends here [MQTT-3.1.3.2.2]
 			l.b.fireWill(c)
@@ -219,6 +228,8 @@ func (l *Loop) attach(c *Client, cl *claim) {
 	c.Expiry, c.ExpiresMs = cl.req.Expiry, 0
 	c.conn, c.window = cl.conn, max(min(cl.req.Window, l.b.o.Limits.ReceiveMaximum), 1)
 	c.att = &attachment{client: c, loop: l}
+	c.user = cl.req.User
+	l.makeRights(c)
 	c.will = cl.req.Will
 	l.clients++
 	l.insertSubs(c)

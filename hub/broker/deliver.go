@@ -42,7 +42,7 @@ func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, sha
 		return
 	}
 	m := &l.msg
-	if g.NoLocal && from == c {
+	if g.NoLocal && from == c || g.rights != c.rights && !c.mayReceive(m.Topic) {
 		return
 	}
 	if len(c.Cursors) > 0 {

@@ -111,6 +111,9 @@ func (r *recovery) session(key, v []byte) bool {
 	c := &Client{Session: session.Session{ClientID: id, Expiry: uint32(d.uvarint()), ExpiresMs: int64(d.uvarint())}}
 	last := d.uvarint()
 	c.Inbound.SkipTo(last)
+	if len(d.v) > 0 {
+		c.user = d.string()
+	}
 	if d.bad || !c.Persistent() {
 		return false
 	}
@@ -200,7 +203,7 @@ func (r *recovery) will(key, v []byte) bool {
 	}
 	c := r.client(id)
 	if c == nil || c.will != nil { // of a session that ended with its connection, or one that was about to be published
-		c = &Client{Session: session.Session{ClientID: id}}
+		c = &Client{Session: session.Session{ClientID: id}, user: unknownUser}
 	}
 	c.will, c.willSeq = w, binary.BigEndian.Uint64(seq)
 	r.b.willSeq.Store(max(r.b.willSeq.Load(), c.willSeq)) // still single-threaded

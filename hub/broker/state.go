@@ -147,6 +147,9 @@ func (b *Broker) putSession(c *Client, attached bool) {
 	v = binary.AppendUvarint(v, uint64(c.Expiry))
 	v = binary.AppendUvarint(v, uint64(c.ExpiresMs))
 	v = binary.AppendUvarint(v, c.Inbound.Last())
+	if c.user != "" {
+		v = appendString(v, c.user)
+	}
 	b.o.Meta.Put(sessionKey(c.ClientID), v)
 	c.stored, c.lastStored = true, c.Inbound.Last()
 }

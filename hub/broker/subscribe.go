@@ -38,10 +38,13 @@ func (l *Loop) Subscribe(c *Client, reqs []SubRequest, codes []byte) []byte {
 }
 
 func (b *Broker) checkSub(c *Client, r *SubRequest) (code byte, ok bool) {
-	_, filter, _, err := topic.ParseShared(r.Filter)
+	_, filter, shared, err := topic.ParseShared(r.Filter)
 	switch {
 	case err != nil || topic.ValidateFilter(filter) != nil || topic.Levels([]byte(filter)) > b.o.Limits.TopicLevels:
 		return CodeFilterInvalid, false
+	case !c.maySubscribe(filter, shared):
+		b.Stats.DeniedSubscribe.Add(1)
+		return CodeNotAuthorized, false
 	case c.FindSub(r.Filter) == nil && len(c.Subs) >= b.o.Limits.SubsPerClient:
 		return CodeQuotaExceeded, false
 	}
@@ -76,7 +79,9 @@ func (l *Loop) subscribe(c *Client, r *SubRequest) {
 	// Retain handling: 0 always, 1 only for a new subscription, 2 never [MQTT-3.3.1-9 .. -11].
 	if r.RetainHandling == 0 || r.RetainHandling == 1 && !replaced {
 		l.b.retained.match(s.Filter, func(name string) {
-			c.retq = append(c.retq, retItem{name, s})
+			if c.rights.MayReceive(name) {
+				c.retq = append(c.retq, retItem{name, s})
+			}
 		})
 	}
 }

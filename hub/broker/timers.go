@@ -93,34 +93,34 @@ func (t *timers) due(nowMs int64) []*Client {
 // expire ends offline sessions and fires delayed wills whose time has come.
 func (b *Broker) expire(nowMs int64) {
 	for _, c := range b.timers.due(nowMs) {
-		if w, seq := b.expireOne(c, nowMs); w != nil { // not under the shard's lock: it writes to the log
-			b.publishWill(c.ClientID, w, seq)
+		if w, user, seq := b.expireOne(c, nowMs); w != nil { // not under the shard's lock: it writes to the log
+			b.publishWill(c.ClientID, user, w, seq)
 		}
 	}
 }
 
 // expireOne returns a will to publish, if one is due.
-func (b *Broker) expireOne(c *Client, nowMs int64) (due *Will, seq uint64) {
+func (b *Broker) expireOne(c *Client, nowMs int64) (due *Will, user string, seq uint64) {
 	sh := b.reg.shard(c.ClientID)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if c.owner != nil || sh.clients[c.ClientID] != c {
-		return nil, 0 // it came back
+		return nil, "", 0 // it came back
 	}
 	over := c.ExpiresMs > 0 && c.ExpiresMs <= nowMs
 	if c.will != nil && (over || c.timer.willMs <= nowMs) {
-		due, seq = c.will, c.willSeq
+		due, user, seq = c.will, c.user, c.willSeq
 		c.will, c.willSeq = nil, 0
 	}
 	if over {
 		delete(sh.clients, c.ClientID)
 		b.Stats.SessionsExpired.Add(1)
 		b.wipe(c)
-		return due, seq
+		return due, user, seq
 	}
 	b.timers.mu.Lock()
 	c.timer.willMs = 0
 	b.timers.enter(c)
 	b.timers.mu.Unlock()
-	return due, seq
+	return due, user, seq
 }

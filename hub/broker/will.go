@@ -27,12 +27,16 @@ func (b *Broker) putWill(c *Client) {
 func (b *Broker) fireWill(c *Client) {
 	w, seq := c.will, c.willSeq
 	c.will, c.willSeq = nil, 0
-	b.publishWill(c.ClientID, w, seq)
+	b.publishWill(c.ClientID, c.user, w, seq)
 }
 
 // publishWill publishes a will and deletes its record once it is committed: a kill in between fires it again, which is
 // better than never.
-func (b *Broker) publishWill(client string, w *Will, seq uint64) {
+func (b *Broker) publishWill(client, user string, w *Will, seq uint64) {
+	if !b.willAllowed(client, user, w) {
+		b.o.Meta.Delete(willKey(client, seq))
+		return
+	}
 	w.Msg.TimeMs = b.o.Clock.NowMs()
 	if w.Msg.ExpiresMs > 0 { // kept as an interval until now
 		w.Msg.ExpiresMs += w.Msg.TimeMs
