@@ -41,6 +41,7 @@ demo: ## a hub, 200 devices and a central server, through an outage and a kill
 test: ## vet, import table and all tests that fit 15 minutes: what CI runs
 	$(GO) vet ./...
 	$(GOTEST) -timeout 14m ./...
+	$(MAKE) test-386
 
 .PHONY: test-full
 test-full: ## all tests, the black-box suites at full length
