@@ -261,14 +261,14 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 	if !ok {
 		return gnet.Close
 	}
-	layered := len(k.layers) > 0
-	if !layered && c.InboundBuffered() < e.h.Need(k.state) {
+	layers := k.above()
+	if len(layers) == 0 && c.InboundBuffered() < e.h.Need(k.state) {
 		return gnet.None
 	}
 	b, _ := c.Peek(-1)
 	var used int
-	if layered {
-		used, ok = k.layers[0].Data(b)
+	if len(layers) > 0 {
+		used, ok = layers[0].Data(b)
 	} else {
 		used, ok = e.h.OnData(k.state, b)
 	}

@@ -32,15 +32,23 @@ type Layer interface {
 type Wrap func(below Conn, l *Loop) (Layer, Conn)
 
 // link is a connection as the engine knows it: the lowest Conn and the topmost Upper. Owned by the loop, but for what
-// Close and Nudge use, which never changes.
+// Close and Nudge use, which never changes. There is one per connection, idle ones included: 64 bytes.
 type link struct {
 	gc     gnet.Conn
 	l      *Loop
 	on     *Listener
-	state  any     // the handler's
-	layers []Layer // from the socket upwards
+	state  any      // the handler's
+	layers *[]Layer // from the socket upwards; nil without
 	closed bool
 	bye    bool // the layers have said goodbye
+}
+
+// above returns the layers.
+func (k *link) above() []Layer {
+	if k.layers == nil {
+		return nil
+	}
+	return *k.layers
 }
 
 // stack builds the listener's layers and returns what the handler writes to.
@@ -49,13 +57,14 @@ func (k *link) stack() Conn {
 	if len(k.on.Layers) == 0 {
 		return top
 	}
-	k.layers = make([]Layer, len(k.on.Layers))
+	layers := make([]Layer, len(k.on.Layers))
+	k.layers = &layers
 	for i, wrap := range k.on.Layers {
-		k.layers[i], top = wrap(top, k.l)
+		layers[i], top = wrap(top, k.l)
 	}
-	for i, layer := range k.layers {
-		if i+1 < len(k.layers) {
-			layer.Attach(k.layers[i+1])
+	for i, layer := range layers {
+		if i+1 < len(layers) {
+			layer.Attach(layers[i+1])
 		} else {
 			layer.Attach(k)
 		}
@@ -150,7 +159,7 @@ func (k *link) goodbye() {
 		return
 	}
 	k.bye = true
-	for _, layer := range slices.Backward(k.layers) {
+	for _, layer := range slices.Backward(k.above()) {
 		if k.closed { // its words could not be written
 			return
 		}
@@ -161,7 +170,7 @@ func (k *link) goodbye() {
 // drop takes note that the socket is gone.
 func (k *link) drop(error) {
 	k.closed = true
-	for _, layer := range k.layers {
+	for _, layer := range k.above() {
 		layer.Shut(false)
 	}
 }

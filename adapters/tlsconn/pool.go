@@ -132,6 +132,7 @@ func (p *Pool) relieve() {
 // handshake is what a connection's loop and the goroutine of its handshake share.
 type handshake struct {
 	parkedAt atomic.Int64 // when it began to wait for the client, ns; 0: it does not
+	early    []byte       // plaintext written before it was done; the loop's
 
 	mu      sync.Mutex
 	in      []byte // ciphertext from the client, from off on

@@ -73,9 +73,7 @@ type Conn struct {
 	lp    *loopState
 	tc    *tls.Conn
 	hs    *handshake // nil once the loop owns tc; set and cleared by the loop
-	in    []byte     // ciphertext in hand, valid during Data
 	carry eventloop.Carry
-	early []byte // written before the handshake was done
 
 	closed bool
 	failed bool // its handshake; counted
@@ -102,31 +100,32 @@ func (c *Conn) Data(b []byte) (used int, ok bool) {
 		return len(b), !c.closed
 	}
 	if c.hs == nil {
-		c.in = b
-		ok = c.pump()
-		c.in = nil
-		return len(b), ok
+		return len(b), c.pump(b)
 	}
 	done, ok := c.shake(b)
 	if !ok || !done {
 		return len(b), ok
 	}
 	// The handshake has read less than there was: the client's first packets come with its last message.
-	c.in, c.hs = c.hs.rest(), nil
-	if len(c.early) > 0 {
-		early := c.early
-		c.early = nil
+	early, rest := c.hs.early, c.hs.rest()
+	c.hs = nil
+	if len(early) > 0 {
 		if _, err := c.Write(early); err != nil {
 			return len(b), false
 		}
 	}
-	ok = c.pump()
-	c.in = nil
-	return len(b), ok
+	return len(b), c.pump(rest)
 }
 
-// pump decrypts what is in hand and delivers it.
-func (c *Conn) pump() bool {
+// pump decrypts ciphertext and delivers what was in it.
+func (c *Conn) pump(in []byte) bool {
+	c.lp.in = in
+	ok := c.drain()
+	c.lp.in = nil
+	return ok
+}
+
+func (c *Conn) drain() bool {
 	for first := true; ; first = false {
 		n, err := c.read(c.lp.plain)
 		// Key updates and alerts are answered before the handler writes anything.
@@ -190,10 +189,10 @@ func (c *Conn) Write(p []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	if c.hs != nil {
-		if len(c.early)+len(p) > earlyMax {
+		if len(c.hs.early)+len(p) > earlyMax {
 			return 0, c.below.Close()
 		}
-		c.early = append(c.early, p...)
+		c.hs.early = append(c.hs.early, p...)
 		return len(p), nil
 	}
 	for n := 0; n < len(p); {
@@ -214,7 +213,13 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // OutboundBuffered implements eventloop.Conn: ciphertext that the socket has not taken, and plaintext that waits for
 // the handshake.
-func (c *Conn) OutboundBuffered() int { return c.below.OutboundBuffered() + len(c.early) }
+func (c *Conn) OutboundBuffered() int {
+	n := c.below.OutboundBuffered()
+	if c.hs != nil {
+		n += len(c.hs.early)
+	}
+	return n
+}
 
 // RemoteAddr implements eventloop.Conn.
 func (c *Conn) RemoteAddr() net.Addr { return c.below.RemoteAddr() }
@@ -243,7 +248,6 @@ func (c *Conn) Shut(goodbye bool) {
 		return
 	}
 	c.closed = true
-	c.in, c.early = nil, nil
 	c.carry.Drop()
 	if c.hs != nil {
 		c.fail(errGone)
@@ -262,11 +266,11 @@ func (t *transport) Read(p []byte) (int, error) {
 	if t.hs != nil {
 		return t.hs.read(p, t.ln.o.Pool)
 	}
-	if len(t.in) == 0 {
+	if len(t.lp.in) == 0 {
 		return 0, errWouldBlock
 	}
-	n := copy(p, t.in)
-	t.in = t.in[n:]
+	n := copy(p, t.lp.in)
+	t.lp.in = t.lp.in[n:]
 	return n, nil
 }
 
@@ -302,6 +306,7 @@ func (t *transport) SetWriteDeadline(time.Time) error { return nil }
 // loopState is what all TLS connections of a loop share. Owned by the loop.
 type loopState struct {
 	l     *eventloop.Loop
+	in    []byte  // ciphertext of the connection in hand
 	plain []byte  // decrypted bytes, valid until the next read
 	out   []byte  // ciphertext of the connection in hand
 	warm  []*Conn // connections that hold buffers
