@@ -224,6 +224,7 @@ func New(o Options) *Broker {
 		next := p.Log.Next()
 		bp := &partition{Partition: p, open: &batch{}, spare: &batch{}}
 		bp.open.b.Reset(next)
+		bp.open.b.Floor(p.Log.LastTime()) // timestamps of a partition never decrease
 		bp.posted.Store(next)
 		b.parts = append(b.parts, bp)
 	}

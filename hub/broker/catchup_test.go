@@ -292,3 +292,21 @@ func TestRedeliveryKeepsTheWindow(t *testing.T) {
 	}
 	wantTexts(t, got, numbered(0, 10)...)
 }
+
+// A session that has just fallen behind is as good as its position record when the hub is killed.
+func TestBehindAtAKill(t *testing.T) {
+	r := newRig(t, oneStream, 1)
+	s := r.connect(0, persistent("s"))
+	s.subscribe(1, "t")
+	from := r.connect(0, ConnectRequest{ClientID: "p"})
+	r.checkpoint()
+	r.checkpoint()
+	s.room = 0
+	from.pub("t", "x", 1, 1)
+	r.step(0)
+	for range 3 { // no reader has got to it
+		r.checkpoint()
+	}
+	r.kill()
+	wantTexts(t, r.connect(0, persistent("s")).answerAll(), "x")
+}

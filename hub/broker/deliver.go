@@ -89,6 +89,7 @@ func (l *Loop) send(c *Client, d *Delivery) {
 func (l *Loop) fallBehind(c *Client, p *partition, offset int64) {
 	c.FallBehind(p.ID, offset)
 	l.wantPump(c)
+	l.markActive(c) // its position is none of the hub's vector any more
 }
 
 // Acked ends the flight of a QoS 1 message (PUBACK), or of a QoS 2 one that the client refused in its PUBREC.

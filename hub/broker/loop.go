@@ -177,7 +177,7 @@ func (l *Loop) Round() {
 	l.mail.posted = false
 	l.mail.mu.Unlock()
 
-	l.drain(mailBudget)
+	more := l.drain(mailBudget)
 	for range 4 { // closing can publish wills, which touch partitions
 		l.commitTouched()
 		if len(l.closing) == 0 {
@@ -194,7 +194,7 @@ func (l *Loop) Round() {
 	}
 	l.flush()
 	l.count()
-	if l.workPos < len(l.work.items) || len(l.touched) > 0 || len(l.closing) > 0 || len(l.pumps) > 0 {
+	if more || len(l.touched) > 0 || len(l.closing) > 0 || len(l.pumps) > 0 {
 		l.Schedule()
 	}
 }
@@ -241,27 +241,28 @@ func (l *Loop) flush() {
 }
 
 // metaFailed: without the metadata nothing that rests on it may leave. There is no way to take back what is queued
-// per connection, so the connections with queued output are closed; their clients come back and repeat.
+// per connection, so the connections with queued output are closed, and the flush that follows finds nothing but the
+// reason; their clients come back and repeat.
 func (l *Loop) metaFailed(err error) {
 	l.b.log.Error("metadata could not be written; closing the connections that wait for it", "err", err, "connections", len(l.dirty))
-	for i, c := range l.dirty {
-		c.Close(CodeUnspecified)
-		l.dirty[i] = nil
+	for i := 0; i < len(l.dirty); i++ {
+		l.dirty[i].Close(CodeUnspecified)
 	}
-	l.dirty = l.dirty[:0]
 }
 
-// drain handles up to budget items of mail. It can be entered again from within an item (a hand-over drains the mail
+// drain handles up to budget items of mail and reports whether there may be more: the wake-up for those was the one
+// that the caller is serving. It can be entered again from within an item (a hand-over drains the mail
 // before it takes a session off the loop): the inner call goes on where the outer one is.
-func (l *Loop) drain(budget int) {
+func (l *Loop) drain(budget int) (more bool) {
 	for ; budget > 0; budget-- {
 		if l.workPos == len(l.work.items) && !l.swapMail() {
-			return
+			return false
 		}
 		it := &l.work.items[l.workPos]
 		l.workPos++
 		l.handle(it)
 	}
+	return true
 }
 
 // drainAll handles all mail that was posted before the call.

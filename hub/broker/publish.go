@@ -112,7 +112,6 @@ func (b *Broker) choose(e *topicEntry, from *Client) (*partition, byte) {
 // append copies the message into the partition's open batch: the one copy between the socket and the disk.
 func (b *Broker) append(p *partition, e *topicEntry, m *message.Message, headers seglog.Headers, pd pending) byte {
 	pd.entry, pd.retain = e, m.Retain
-	pd.timeMs = m.TimeMs
 
 	n := int64(len(m.Topic) + len(m.Payload) + len(headers.Raw))
 	p.mu.Lock()
@@ -122,6 +121,7 @@ func (b *Broker) append(p *partition, e *topicEntry, m *message.Message, headers
 		return CodeQuotaExceeded
 	}
 	pd.loc = p.open.b.Append(m.TimeMs, m.Topic, m.Payload, headers)
+	pd.timeMs = pd.loc.TimeMs
 	p.open.pend = append(p.open.pend, pd)
 	p.open.bytes += n
 	p.bytes += n
@@ -194,6 +194,7 @@ func (p *partition) take() *batch {
 		next = &batch{}
 	}
 	next.b.Reset(bt.b.Next())
+	next.b.Floor(bt.b.LastTime())
 	p.open, p.writing = next, bt
 	return bt
 }
@@ -264,6 +265,7 @@ func (b *Broker) refuse(p *partition, bt *batch, l *Loop, err error) {
 	behind := p.open
 	p.open = &batch{}
 	p.open.b.Reset(p.Log.Next())
+	p.open.b.Floor(behind.b.LastTime())
 	for _, x := range []*batch{bt, behind} {
 		for i := range x.pend {
 			x.pend[i].from.refuse(x.pend[i].qos2)

@@ -30,7 +30,8 @@ type recovery struct {
 	flights map[*Client][]recovered
 	known   map[*Client]*inboundKnown
 	wills   []*Client
-	badKeys [][]byte
+	badKeys [][]byte // to be deleted
+	damaged int
 }
 
 type recovered struct {
@@ -46,7 +47,7 @@ func (b *Broker) Recover() (damaged int, err error) {
 	r := &recovery{b: b, vector: make([]int64, len(b.parts)), flights: map[*Client][]recovered{}, known: map[*Client]*inboundKnown{}}
 	for _, step := range []func() error{r.readVector, r.readSessions, r.readRetained, r.scanLog} {
 		if err := step(); err != nil {
-			return len(r.badKeys), fmt.Errorf("broker: recovery: %w", err)
+			return r.damaged, fmt.Errorf("broker: recovery: %w", err)
 		}
 	}
 	for _, key := range r.badKeys {
@@ -54,9 +55,9 @@ func (b *Broker) Recover() (damaged int, err error) {
 	}
 	r.finish()
 	if err := b.o.Meta.Commit(); err != nil {
-		return len(r.badKeys), err
+		return r.damaged, err
 	}
-	return len(r.badKeys), nil
+	return r.damaged, nil
 }
 
 func (r *recovery) readVector() error {
@@ -101,8 +102,23 @@ func (r *recovery) readSessions() error {
 	return nil
 }
 
-// drop has a key deleted once no scan is under way.
-func (r *recovery) drop(key []byte) { r.badKeys = append(r.badKeys, slices.Clone(key)) }
+// drop has a damaged key deleted once no scan is under way.
+func (r *recovery) drop(key []byte) {
+	r.damaged++
+	r.leave(key)
+}
+
+// leave has a key deleted once no scan is under way.
+func (r *recovery) leave(key []byte) { r.badKeys = append(r.badKeys, slices.Clone(key)) }
+
+// orphan passes over a record whose session is gone: a kill in the middle of its end has left it behind. Only a
+// malformed key is damage.
+func (r *recovery) orphan(key []byte, wellFormed bool) bool {
+	if wellFormed {
+		r.leave(key)
+	}
+	return wellFormed
+}
 
 func (r *recovery) session(key, v []byte) bool {
 	id := string(key[len(prefixSession):])
@@ -127,7 +143,7 @@ func (r *recovery) sub(key, v []byte) bool {
 	id, filter, ok := cutClient(key, prefixSub)
 	c := r.client(id)
 	if !ok || c == nil {
-		return false
+		return r.orphan(key, ok)
 	}
 	s, err := r.b.decodeSub(string(filter), v)
 	if err != nil {
@@ -140,7 +156,7 @@ func (r *recovery) sub(key, v []byte) bool {
 func (r *recovery) positions(key, v []byte) bool {
 	c := r.client(string(key[len(prefixPosition):]))
 	if c == nil {
-		return false
+		return r.orphan(key, true)
 	}
 	c.positioned = true
 	return r.b.decodePositions(c, v) == nil
@@ -150,7 +166,7 @@ func (r *recovery) flight(key, v []byte) bool {
 	id, rest, ok := cutClient(key, prefixFlight)
 	c := r.client(id)
 	if !ok || c == nil {
-		return false
+		return r.orphan(key, ok)
 	}
 	k, share, ok := r.b.parseFlightKey(rest)
 	d := &decoder{v: v}
@@ -166,7 +182,7 @@ func (r *recovery) flight(key, v []byte) bool {
 func (r *recovery) inbound(key, v []byte) bool {
 	c := r.client(string(key[len(prefixInbound):]))
 	if c == nil {
-		return false
+		return r.orphan(key, true)
 	}
 	d := &decoder{v: v}
 	known := &inboundKnown{last: max(d.uvarint(), c.lastStored), maybe: map[uint64]bool{}}

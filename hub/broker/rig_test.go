@@ -176,7 +176,9 @@ func (r *rig) checkpointWith(between func(loop int)) {
 		between(l.ID)
 		l.Post(func() { previous = l.checkpoint() })
 		for previous == nil {
-			r.step(l.ID)
+			if !r.step(l.ID) {
+				r.t.Fatalf("loop %d sleeps with mail: posted %v, %d items, work %d of %d", l.ID, l.mail.posted, len(l.mail.in.items), l.workPos, len(l.work.items))
+			}
 		}
 		return previous
 	})

@@ -84,7 +84,8 @@ type sim struct {
 	byTopic map[string][]*simRecord
 	bases   map[string]int // records by publisher and number
 
-	dieIn    int // disk writes and commits until a kill; 0: none planned
+	killAt   []int64 // by partition: the end of the log at the last kill
+	dieIn    int     // disk writes and commits until a kill; 0: none planned
 	snapshot func()
 }
 
@@ -111,7 +112,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 		s.lim.CatchupBytes = chunkBytes + 1
 	}
 	s.boot()
-	s.at = make([]int64, len(s.b.parts))
+	s.at, s.killAt = make([]int64, len(s.b.parts)), make([]int64, len(s.b.parts))
 	for i := range 7 {
 		d := &dev{s: s, id: fmt.Sprintf("d%d", i), persist: i < 5, old: i%3 == 0, window: 1 + s.rng.IntN(8)}
 		d.reset()
@@ -200,6 +201,7 @@ func (s *sim) reborn() {
 	}
 	s.boot()
 	s.look()
+	s.killAt = slices.Clone(s.at)
 	if s.trace {
 		s.dump()
 	}
@@ -296,7 +298,7 @@ func (s *sim) quiesce() {
 	s.logf("QUIESCE")
 	s.dieIn = 0
 	s.hooks()
-	for round := range 60 {
+	for idle, before := 0, int64(-1); idle < 25; idle++ {
 		for _, d := range s.devs {
 			if d.cn != nil {
 				d.setRoom(-1)
@@ -308,8 +310,11 @@ func (s *sim) quiesce() {
 		}
 		s.settle()
 		s.look()
-		if round%10 == 9 {
+		if idle%10 == 9 {
 			s.checkpoint()
+		}
+		if n := s.stats.Delivered + s.stats.Acked + s.stats.Retained; n != before {
+			idle, before = 0, n
 		}
 	}
 }
