@@ -51,12 +51,14 @@ var libraries = []library{
 	{prefix: "google.golang.org/protobuf/proto", dirs: []string{"storage/meta"}},    // Badger's manifest
 	{prefix: "github.com/cespare/xxhash/v2", dirs: []string{"storage/meta"}},
 	{prefix: "github.com/mochi-mqtt/server/v2/packets", dirs: []string{"adapters/mqtt/packet"}, tests: true},
+	{prefix: "github.com/mochi-mqtt/server/v2", dirs: []string{"test/bench"}}, // a broker to compare with
 	{prefix: "github.com/nats-io/nats-server/v2", dirs: []string{"test"}, tests: true},
 	{prefix: "github.com/nats-io/nats.go", dirs: []string{"sync/sink/jetstream", "test"}, tests: true},
 	{prefix: "github.com/nats-io/jwt/v2", tests: true},
 	{prefix: "github.com/nats-io/nkeys", tests: true},
 	{prefix: "github.com/BurntSushi/toml", dirs: []string{"hub/config"}},
 	{prefix: "github.com/spf13/cobra", dirs: []string{"ctl"}},
+	{prefix: "github.com/HdrHistogram/hdrhistogram-go", dirs: []string{"ctl/bench"}},
 	{prefix: "github.com/prometheus/", dirs: []string{"hub/admin", "hub/server"}},
 	{prefix: "github.com/coreos/go-systemd/v22", dirs: []string{"hub/server"}},
 	{prefix: "github.com/klauspost/compress", dirs: []string{"storage/seglog"}},
