@@ -27,6 +27,7 @@ type Conn struct {
 	out    []byte         // queued output; nil when there is none
 	acks   ackQueue
 	topics *aliases // topic aliases of the client, nil until it uses one
+	rate   *rate    // nil until the client publishes under a limit
 	given  *given   // topic aliases towards the client, nil when it takes none
 
 	seenMs      int64 // hub time of the last packet, to the tick
@@ -137,7 +138,9 @@ var (
 	errServerPacket  = &packet.Error{Code: packet.CodeProtocolError, Text: "a packet that only a server sends"}
 	errReceiveMax    = &packet.Error{Code: packet.CodeReceiveMaximumExceeded, Text: "more unacknowledged publishes than the receive maximum allows [MQTT-3.3.4-9]"}
 	errBacklog       = &packet.Error{Code: packet.CodeReceiveMaximumExceeded, Text: "more unacknowledged publishes than packet identifiers"}
-	errAlias         = &packet.Error{Code: packet.CodeTopicAliasInvalid, Text: "topic alias beyond the maximum or not set [MQTT-3.2.2-17]"}
+	errAlias         = &packet.Error{Code: packet.CodeTopicAliasInvalid, Text: "topic alias beyond the maximum [MQTT-3.2.2-17]"}
+	errAliasUnset    = &packet.Error{Code: packet.CodeProtocolError, Text: "topic alias that was not set on this connection"}
+	errPayload       = &packet.Error{Code: packet.CodePayloadFormatInvalid, Text: "the payload is said to be UTF-8 and is not"}
 	errTopicHub      = &packet.Error{Code: packet.CodeTopicNameInvalid, Text: "$SYS topics are the hub's own"}
 	errTopicLevels   = &packet.Error{Code: packet.CodeTopicNameInvalid, Text: "topic has more levels than limits.topic_levels_max allows"}
 	errExpiry        = &packet.Error{Code: packet.CodeProtocolError, Text: "session expiry set at DISCONNECT although it was 0 at CONNECT [MQTT-3.14.2-2]"}

@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"edgehub/adapters/eventloop"
 	"edgehub/adapters/mqtt/packet"
@@ -35,10 +37,14 @@ func (c *Conn) onConnect(body []byte) error {
 	if err != nil {
 		return err
 	}
+	if c.l.b.Flaps(req.ClientID) {
+		c.refuse(packet.CodeConnectionRateExceeded, "connections take this client id from each other too often")
+		return nil
+	}
 	c.settle(&p)
 	c.l.s.Stats.Connects.Add(1)
 	c.phase = phaseWaiting
-	c.pending(&p, assigned)
+	c.pending(&p, req.ClientID, assigned)
 	c.l.b.Connect(c, req)
 	c.l.dirty = true
 	return nil
@@ -86,6 +92,9 @@ func (c *Conn) request(p *packet.Connect) (req broker.ConnectRequest, assigned s
 	if hubTopic(p.Will.Topic) {
 		return req, "", errTopicHub
 	}
+	if c.l.s.o.ValidatePayload && p.Will.Props.UTF8 && !utf8.Valid(p.Will.Payload) {
+		return req, "", errPayload
+	}
 	w := p.Will
 	req.Will = &broker.Will{DelayS: w.DelayS, Msg: message.Message{
 		Topic: slices.Clone(w.Topic), Payload: slices.Clone(w.Payload), QoS: w.QoS, Retain: w.Retain, Props: w.Props.Clone()}}
@@ -112,12 +121,15 @@ func (c *Conn) settle(p *packet.Connect) {
 }
 
 // pending prepares the CONNACK; it is sent by Attached.
-func (c *Conn) pending(p *packet.Connect, assigned string) {
+func (c *Conn) pending(p *packet.Connect, id, assigned string) {
 	o := &c.l.s.o
 	ack := packet.Connack{
 		ReceiveMax:    uint16(min(o.ReceiveMaximum, 65535)),
 		MaxPacket:     uint32(o.MaxPacket),
 		TopicAliasMax: aliasMax,
+	}
+	if p.RequestResponseInfo && o.ResponseInfo != "" {
+		ack.ResponseInfo = strings.ReplaceAll(o.ResponseInfo, "{client}", id)
 	}
 	if assigned != "" {
 		ack.AssignedClientID = []byte(assigned)
@@ -146,7 +158,7 @@ func (c *Conn) Attached(client *broker.Client, present bool) {
 		return
 	}
 	c.phase = phaseConnected
-	if present {
+	if present && c.version > packet.V31 { // reserved in MQTT 3.1
 		c.out[connackFlags(c.out)] |= 1
 	}
 	c.l.wheel.remove(c)

@@ -29,6 +29,12 @@ func (c *Conn) onPublish(first byte, body []byte) error {
 	}
 	c.l.dirty = true
 	if p.QoS == 0 {
+		if code := c.admit(p, now); code != broker.CodeOK {
+			if code == packet.CodePayloadFormatInvalid {
+				return errPayload
+			}
+			return nil
+		}
 		if code := c.l.b.Publish(c.client, nil, 0, m); code != broker.CodeOK {
 			c.l.s.o.Logger.Debug("QoS 0 message refused", "client", c.client.ClientID, "topic", string(name), "code", code)
 		}
@@ -58,7 +64,7 @@ func (c *Conn) topic(p *packet.Publish) ([]byte, error) {
 		} else if s := c.topics[p.Alias]; s != "" {
 			name = unsafe.Slice(unsafe.StringData(s), len(s))
 		} else {
-			return nil, errAlias
+			return nil, errAliasUnset
 		}
 	}
 	if c.l.levels(name) {
@@ -107,7 +113,11 @@ func (c *Conn) publishAcked(p *packet.Publish, m *message.Message) error {
 	if p.QoS == 1 {
 		c.unacked++
 	}
-	if code := c.l.b.Publish(c.client, c, seq, m); code != broker.CodeOK {
+	code := c.admit(p, m.TimeMs)
+	if code == broker.CodeOK {
+		code = c.l.b.Publish(c.client, c, seq, m)
+	}
+	if code != broker.CodeOK {
 		c.Ack(seq, code)
 	}
 	return nil

@@ -38,6 +38,10 @@ type Options struct {
 	SessionExpiryMax  uint32
 	KeepAliveMax      int // seconds, 0: what the client asks
 	ConnectTimeout    time.Duration
+	PublishMessages   int64 // a second and client, 0: no limit
+	PublishBytes      int64
+	ValidatePayload   bool   // refuse payloads that are said to be UTF-8 and are not
+	ResponseInfo      string // told to clients that ask; {client} stands for their id
 	OutboundPerClient int
 	Outbound          int64 // all connections together
 }
@@ -45,7 +49,7 @@ type Options struct {
 // Stats are counters of the protocol layer.
 type Stats struct {
 	Connects, Refused, Malformed, KeepAlive, SlowClosed, TooMany, Disconnects atomic.Int64
-	ConnectTimeouts                                                           atomic.Int64
+	ConnectTimeouts, RateRefused, PayloadFormat                               atomic.Int64
 }
 
 // Server is the eventloop.Handler.

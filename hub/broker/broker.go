@@ -113,9 +113,13 @@ type Limits struct {
 	SessionExpiryMax uint32 // seconds
 	SubsPerClient    int
 	TopicLevels      int
-	QoS0LagMs        int64 // a QoS 0 message older than this is not sent to a client that was slow
-	CatchupBytes     int64 // bytes of log read ahead for all sessions together
-	InboundBytes     int64 // bytes appended and not yet committed, per partition
+	RetainedMessages int
+	RetainedBytes    int64
+	// TakeoversPerMinute bounds how often connections may take a client id from each other.
+	TakeoversPerMinute int
+	QoS0LagMs          int64 // a QoS 0 message older than this is not sent to a client that was slow
+	CatchupBytes       int64 // bytes of log read ahead for all sessions together
+	InboundBytes       int64 // bytes appended and not yet committed, per partition
 }
 
 // Options of a Broker.
@@ -152,6 +156,7 @@ type Broker struct {
 	catchup  catchup
 	timers   timers
 	shares   shares
+	sys      atomic.Pointer[map[string]string] // values of the hub's own topics
 	vector   vector
 	Stats    Stats
 	said     struct{ refused, unroutable sometimes }
@@ -168,6 +173,7 @@ type Stats struct {
 	InBytes, OutBytes                                            atomic.Int64
 	DroppedQoS0, DroppedExpired, DroppedTrimmed, DroppedTooLarge atomic.Int64
 	RefusedFull, RefusedWrite, RefusedBusy, Unroutable           atomic.Int64
+	RefusedRetained, Flapping                                    atomic.Int64
 	DeniedPublish, DeniedSubscribe, DeniedDelivery, Kicked       atomic.Int64
 	MailGaps, Resent, Takeovers, Commits, CommitBytes            atomic.Int64
 	CatchupJobs, CatchupRecords, CatchupScanned                  atomic.Int64

@@ -56,8 +56,10 @@ type Client struct {
 	will *Will // fired when the connection goes without DISCONNECT; of an offline session: still delayed
 
 	// Guarded by the registry shard.
-	owner *Loop // nil: offline
-	next  *claim
+	owner    *Loop // nil: offline
+	next     *claim
+	takenMs  int64 // hub time from which takeovers are counted
+	takeover int   // since then
 
 	timer timerRef // guarded by timers.mu
 }
@@ -163,6 +165,33 @@ func (l *Loop) Connect(conn Conn, req ConnectRequest) {
 		}
 		owner.Post(func() { owner.handOver(c) })
 	}
+}
+
+// Flaps reports whether connections take the client id from each other so often that the next one must wait: two
+// devices with the same id would otherwise keep each other out, and the hub busy. The connection that has the session
+// keeps it. It is asked before Connect.
+func (l *Loop) Flaps(id string) bool {
+	limit := l.b.o.Limits.TakeoversPerMinute
+	if limit == 0 {
+		return false
+	}
+	now := l.b.o.Clock.Coarse()
+	sh := l.b.reg.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	c := sh.clients[id]
+	if c == nil || c.owner == nil {
+		return false
+	}
+	if now-c.takenMs >= 60_000 {
+		c.takenMs, c.takeover = now, 0
+	}
+	if c.takeover >= limit {
+		l.b.Stats.Flapping.Add(1)
+		return true
+	}
+	c.takeover++
+	return false
 }
 
 // handOver gives a session to the connection that waits for it. On the owner's loop.

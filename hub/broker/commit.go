@@ -67,7 +67,7 @@ func (b *Broker) committed(p *partition, bt *batch, l *Loop) {
 			continue
 		}
 		if pd.retain {
-			b.retained.update(b, p, offset, pd.entry.name, pd.loc.Value == pd.loc.ValueEnd)
+			b.retained.update(b, p, offset, pd.entry.name, int(pd.loc.ValueEnd-pd.loc.Value))
 		}
 		b.fanOut(p, pd, offset, bytes, l)
 	}

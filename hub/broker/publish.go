@@ -32,7 +32,10 @@ func (l *Loop) entry(name []byte) *topicEntry {
 }
 
 func (b *Broker) newEntry(name string) *topicEntry {
-	e := &topicEntry{name: name, raw: []byte(name), stream: b.o.Streams.Route(name)}
+	e := &topicEntry{name: name, raw: []byte(name)}
+	if !Reserved(name) {
+		e.stream = b.o.Streams.Route(name)
+	}
 	if e.stream != nil && !e.stream.ByClient {
 		e.part = b.parts[e.stream.Pick(name, "").ID]
 	}
@@ -52,6 +55,10 @@ func (l *Loop) Publish(from *Client, conn Conn, seq uint32, m *message.Message) 
 		from.okTopic = e.name
 	}
 	p, code := l.b.choose(e, from)
+	if code == CodeOK && m.Retain && l.b.retained.isFull(&l.b.o.Limits, e.name, len(m.Payload)) {
+		l.b.Stats.RefusedRetained.Add(1)
+		code = CodeQuotaExceeded
+	}
 	if code == CodeOK {
 		l.headers.Reset()
 		m.AppendHeaders(&l.headers)

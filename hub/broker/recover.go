@@ -231,13 +231,13 @@ func (r *recovery) readRetained() error {
 	m := r.b.o.Meta
 	return m.Scan([]byte(prefixRetained), func(key, v []byte) error {
 		name := string(key[len(prefixRetained):])
-		part, offset, ok := decodeRef(v)
+		part, offset, size, ok := decodeRef(v)
 		p := r.b.o.Streams.Partition(part)
 		if !ok || p == nil || offset < p.Log.First() || offset >= p.Log.Next() {
 			r.drop(key)
 			return nil
 		}
-		r.b.retained.names.Set(name, retRef{r.b.parts[p.ID], offset})
+		r.b.retained.set(name, retRef{r.b.parts[p.ID], offset, size})
 		return nil
 	})
 }
@@ -277,7 +277,7 @@ func (r *recovery) apply(p *partition, rec *seglog.Record) {
 	}
 	_, retain, from := message.Peek(rec.Headers)
 	if retain && p.Stream.Name != RetainedStream {
-		r.b.retained.update(r.b, p, rec.Offset, string(rec.Key), len(rec.Value) == 0)
+		r.b.retained.update(r.b, p, rec.Offset, string(rec.Key), len(rec.Value))
 	}
 	if from.PacketID == 0 {
 		return

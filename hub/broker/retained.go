@@ -19,11 +19,36 @@ const RetainedStream = "$retained"
 type retained struct {
 	mu    sync.RWMutex
 	names topic.Names[retRef]
+	bytes int64 // of all topics and payloads
 }
 
 type retRef struct {
 	part   *partition
 	offset int64
+	size   int64 // of the payload
+}
+
+// set stores a reference. Under r.mu, or during recovery.
+func (r *retained) set(name string, ref retRef) {
+	r.bytes += int64(len(name)) + ref.size
+	if old, had := r.names.Set(name, ref); had {
+		r.bytes -= int64(len(name)) + old.size
+	}
+}
+
+// isFull reports whether a retained message of that size would be one too many.
+func (r *retained) isFull(o *Limits, name string, size int) bool {
+	if size == 0 { // clears
+		return false
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	old, had := r.names.Get(name)
+	if had {
+		return o.RetainedBytes > 0 && int64(size) > old.size && r.bytes-old.size+int64(size) > o.RetainedBytes
+	}
+	return o.RetainedMessages > 0 && r.names.Len() >= o.RetainedMessages ||
+		o.RetainedBytes > 0 && r.bytes+int64(len(name)+size) > o.RetainedBytes
 }
 
 func (r *retained) get(name string) (retRef, bool) {
@@ -43,29 +68,32 @@ func (r *retained) match(filter string, fn func(name string)) {
 }
 
 // update takes a committed retained publish: an empty payload clears [MQTT-3.3.1-6].
-func (r *retained) update(b *Broker, p *partition, offset int64, name string, clears bool) {
+func (r *retained) update(b *Broker, p *partition, offset int64, name string, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if clears {
-		if r.names.Delete(name) {
+	if size == 0 {
+		if old, had := r.names.Get(name); had {
+			r.bytes -= int64(len(name)) + old.size
+			r.names.Delete(name)
 			b.o.Meta.Delete(retainedKey(name))
 		}
 		return
 	}
-	r.names.Set(name, retRef{p, offset})
-	b.o.Meta.Put(retainedKey(name), encodeRef(p.Name, offset))
+	ref := retRef{p, offset, int64(size)}
+	r.set(name, ref)
+	b.o.Meta.Put(retainedKey(name), encodeRef(ref))
 }
 
-func encodeRef(part string, offset int64) []byte {
-	return append(binary.AppendUvarint(nil, uint64(offset)), part...)
+// encodeRef: offset, size of the payload, name of the partition.
+func encodeRef(r retRef) []byte {
+	v := binary.AppendUvarint(nil, uint64(r.offset))
+	return append(binary.AppendUvarint(v, uint64(r.size)), r.part.Name...)
 }
 
-func decodeRef(v []byte) (part string, offset int64, ok bool) {
-	o, n := binary.Uvarint(v)
-	if n <= 0 {
-		return "", 0, false
-	}
-	return string(v[n:]), int64(o), true
+func decodeRef(v []byte) (part string, offset, size int64, ok bool) {
+	d := &decoder{v: v}
+	offset, size = int64(d.uvarint()), int64(d.uvarint())
+	return string(d.v), offset, size, !d.bad
 }
 
 // Retained is the number of retained messages.
@@ -141,8 +169,9 @@ func (b *Broker) copyRetained(from, to *partition, name string, offset int64, m 
 	b.retained.mu.Lock()
 	defer b.retained.mu.Unlock()
 	if r, ok := b.retained.names.Get(name); ok && r.part == from && r.offset == offset {
-		b.retained.names.Set(name, retRef{to, at})
-		b.o.Meta.Put(retainedKey(name), encodeRef(to.Name, at))
+		r = retRef{to, at, r.size}
+		b.retained.set(name, r)
+		b.o.Meta.Put(retainedKey(name), encodeRef(r))
 	}
 	return nil
 }

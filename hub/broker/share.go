@@ -302,4 +302,11 @@ func (l *Loop) shareTell(e shareEvent) {
 	e.member.g.tell(e)
 }
 
+// Groups is the number of shared subscriptions.
+func (b *Broker) Groups() int {
+	b.shares.mu.Lock()
+	defer b.shares.mu.Unlock()
+	return len(b.shares.groups)
+}
+
 func isShared(filter string) bool { return strings.HasPrefix(filter, topic.SharePrefix) }

@@ -83,6 +83,7 @@ func (l *Loop) subscribe(c *Client, r *SubRequest) {
 				c.retq = append(c.retq, retItem{name, s})
 			}
 		})
+		l.retainedSys(c, s)
 	}
 }
 

@@ -70,6 +70,9 @@ type Config struct {
 type Hub struct {
 	ID      string `toml:"id"`
 	DataDir string `toml:"data_dir"`
+	// SysInterval is how often the $SYS topics are published, 0: never.
+	SysInterval         Duration `toml:"sys_interval"`
+	ResponseInformation string   `toml:"response_information"`
 }
 
 // Log is how the hub writes its own log lines.
@@ -165,6 +168,12 @@ type Limits struct {
 	KeepAliveMax           Duration `toml:"keep_alive_max"`          // 0: what the client asks
 	TopicLevelsMax         int      `toml:"topic_levels_max"`
 	SubscriptionsPerClient int      `toml:"subscriptions_per_client"`
+	PublishMessagesPerS    int      `toml:"publish_messages_per_s"` // per client, 0: no limit
+	PublishBytesPerS       Bytes    `toml:"publish_bytes_per_s"`
+	RetainedMessages       int      `toml:"retained_messages"` // 0: no limit
+	RetainedBytes          Bytes    `toml:"retained_bytes"`
+	TakeoversPerMinute     int      `toml:"takeovers_per_minute"` // of one client id, 0: no limit
+	ValidatePayloadFormat  bool     `toml:"validate_payload_format"`
 	Loops                  int      `toml:"loops"` // 0: one per core
 }
 

@@ -81,6 +81,10 @@ var hubKeys = []key{
 		doc: "Names this hub at the remote: in subjects, in the remote stream's name and in every message's headers. 1 to 128 letters, digits, '-', '_' and '.'."},
 	{name: "data_dir", def: "./data", required: true,
 		doc: "The data directory. Relative paths, here and below, are relative to the working directory."},
+	{name: "sys_interval", kind: kindDuration, def: "10s", min: second, max: 24 * hour, zero: "not at all",
+		doc: "How often the hub's own $SYS/broker topics are published."},
+	{name: "response_information", example: "response/{client}",
+		doc: "Told to MQTT 5 clients that ask for response information: where they may have responses sent to. {client} stands for the client id."},
 }
 
 var logKeys = []key{
@@ -156,6 +160,18 @@ var limitKeys = []key{
 		doc: "Levels of a topic or filter."},
 	{name: "subscriptions_per_client", kind: kindInt, def: "1000", min: 1, max: 1_000_000,
 		doc: "Filters one session may hold."},
+	{name: "publish_messages_per_s", kind: kindInt, def: "0", min: 1, max: 100_000_000, zero: "no limit",
+		doc: "Messages a client may publish per second. Beyond it QoS 0 is dropped and QoS 1 and 2 refused: 0x97 in MQTT 5, a closed connection before; both are counted."},
+	{name: "publish_bytes_per_s", kind: kindBytes, def: "0", min: kib, max: tib, zero: "no limit",
+		doc: "The same for bytes of topics and payloads."},
+	{name: "retained_messages", kind: kindInt, def: "1000000", min: 1, max: 1_000_000_000, zero: "no limit",
+		doc: "Topics with a retained message. Retained messages for more topics are refused and counted."},
+	{name: "retained_bytes", kind: kindBytes, def: "1GiB", min: kib, max: 1024 * tib, zero: "no limit",
+		doc: "Bytes of all retained topics and payloads together; they are kept whatever a stream's retention says."},
+	{name: "takeovers_per_minute", kind: kindInt, def: "60", min: 1, max: 1_000_000, zero: "no limit",
+		doc: "How often connections with the same client id may take the session from each other. Beyond it new ones are refused and counted until the minute is over."},
+	{name: "validate_payload_format", kind: kindBool, def: "false",
+		doc: "Refuses MQTT 5 messages whose payload is said to be UTF-8 and is not."},
 	{name: "loops", kind: kindInt, def: "0", min: 1, max: 1024, zero: "one per core",
 		doc: "Event loops that serve the connections."},
 }

@@ -195,9 +195,13 @@ func (s *Server) brokerLimits() broker.Limits {
 		SessionExpiryMax: seconds(l.SessionExpiryMax),
 		SubsPerClient:    l.SubscriptionsPerClient,
 		TopicLevels:      l.TopicLevelsMax,
-		QoS0LagMs:        l.QoS0LagMax.Milliseconds(),
-		CatchupBytes:     int64(l.CatchupBytes),
-		InboundBytes:     int64(l.InboundBytes),
+		RetainedMessages: l.RetainedMessages,
+		RetainedBytes:    int64(l.RetainedBytes),
+
+		TakeoversPerMinute: l.TakeoversPerMinute,
+		QoS0LagMs:          l.QoS0LagMax.Milliseconds(),
+		CatchupBytes:       int64(l.CatchupBytes),
+		InboundBytes:       int64(l.InboundBytes),
 	}
 }
 
@@ -263,6 +267,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.mqtt.Start()
 	go s.watchCertificates(s.watch)
+	go s.watchSys(s.watch)
 	s.ready.Store(true)
 	s.log.Info("serving", "hub", s.cfg.Hub.ID, "version", s.version, "data", s.cfg.Hub.DataDir, "listeners", addresses(s.cfg),
 		"admin", s.cfg.Admin.Address, "max_connections", s.maxConns, "epoch", s.dir.Epoch(), "ready_ms", time.Since(s.started).Milliseconds())
@@ -289,6 +294,8 @@ func (s *Server) startMQTT() {
 	s.mqtt = mqtt.New(mqtt.Options{Broker: s.broker, Clock: s.clock, Logger: s.log, Listeners: s.mqttListeners(),
 		MaxConnections: s.maxConns, MaxPacket: int(l.MaxPacketBytes), TopicLevels: l.TopicLevelsMax, ReceiveMaximum: l.ReceiveMaximum,
 		SessionExpiryMax: seconds(l.SessionExpiryMax), KeepAliveMax: int(l.KeepAliveMax / time.Second), ConnectTimeout: l.ConnectTimeout,
+		PublishMessages: int64(l.PublishMessagesPerS), PublishBytes: int64(l.PublishBytesPerS), ValidatePayload: l.ValidatePayloadFormat,
+		ResponseInfo:      s.cfg.Hub.ResponseInformation,
 		OutboundPerClient: int(l.OutboundBytesPerClient), Outbound: int64(l.OutboundBytes)})
 	loops := l.Loops
 	if loops == 0 {

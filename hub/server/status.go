@@ -52,6 +52,10 @@ func (s *Server) dropped() map[string]int64 {
 		"refused_write_failed":     b.RefusedWrite.Load(),
 		"refused_commit_backlog":   b.RefusedBusy.Load(),
 		"refused_no_stream":        b.Unroutable.Load(),
+		"refused_retained_full":    b.RefusedRetained.Load(),
+		"refused_publish_rate":     s.mqtt.Stats.RateRefused.Load(),
+		"refused_payload_format":   s.mqtt.Stats.PayloadFormat.Load(),
+		"refused_flapping":         b.Flapping.Load(),
 	}
 	s.held.Range(func(_, n any) bool {
 		m[api.DropRetention] += n.(*atomic.Int64).Load()

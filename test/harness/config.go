@@ -13,6 +13,7 @@ type Config struct {
 	MQTTAddr   string
 	AdminAddr  string
 	LogLevel   string   // "info" when empty
+	Hub        []string // further lines of the [hub] table
 	Limits     []string // lines of the [limits] table
 	Streams    []Stream
 	Uplinks    []Uplink
@@ -39,7 +40,7 @@ type Uplink struct {
 // Render writes the configuration as TOML.
 func (c *Config) Render() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "[hub]\nid = %q\ndata_dir = %q\n\n", or(c.HubID, "edge-test"), c.DataDir)
+	fmt.Fprintf(&b, "[hub]\nid = %q\ndata_dir = %q\n%s\n\n", or(c.HubID, "edge-test"), c.DataDir, strings.Join(c.Hub, "\n"))
 	fmt.Fprintf(&b, "[log]\nlevel = %q\nformat = \"text\"\n\n", or(c.LogLevel, "info"))
 	fmt.Fprintf(&b, "[admin]\nsocket = %q\naddress = %q\n\n", c.Socket, c.AdminAddr)
 	fmt.Fprintf(&b, "[[listener]]\nprotocol = \"mqtt\"\naddress = %q\n\n", c.MQTTAddr)
