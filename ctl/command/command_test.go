@@ -175,7 +175,7 @@ func TestErrors(t *testing.T) {
 		{"", 2, []string{"no verb given"}},
 		{"stauts", 2, []string{`no verb "stauts"; did you mean "status"?`}},
 		{"xyzzy", 2, []string{`no verb "xyzzy"; there is `, `bench, client, `}},
-		{"stream", 2, []string{`stream: give a verb: ls, show`}},
+		{"stream", 2, []string{`stream: give a verb: delete, dump, ls, repair, show, verify`}},
 		{"stream sho x", 2, []string{`did you mean "show"?`}},
 		{"help stauts", 2, []string{`did you mean "status"?`}},
 		{"completion tcsh", 2, []string{`completion: no verb "tcsh"`}},

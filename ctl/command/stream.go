@@ -27,7 +27,7 @@ func (a *app) streamCommand() *cobra.Command {
 			return hub.Stream(ctx, args[0])
 		}, writeStream),
 	}
-	return a.group("stream", "The streams: durable logs of messages", ls, show)
+	return a.group("stream", "The streams: durable logs of messages", ls, show, a.verifyCommand(), a.dumpCommand(), a.repairCommand(), a.deleteStreamCommand())
 }
 
 func writeStreams(w io.Writer, streams []api.StreamStatus) {

@@ -48,6 +48,7 @@ type Backend struct {
 	Uplinks Uplinks
 	Health  Health
 	Metrics prometheus.Gatherer
+	Store   Store // may be nil
 }
 
 // Server is the admin interface. Its methods may be called from any goroutine.

@@ -179,6 +179,9 @@ func (s *Set) checkPartitions(sp Spec) error {
 	if n == 0 || n == sp.Partitions {
 		return nil
 	}
+	if empty, err := s.holdsNothing(sp.Name, n); err != nil || empty {
+		return err
+	}
 	return fmt.Errorf("%w: stream %q has %d on disk and %d in the configuration; set partitions = %d, or give the stream a new name",
 		ErrPartitions, sp.Name, n, sp.Partitions, n)
 }

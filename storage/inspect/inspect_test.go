@@ -246,32 +246,7 @@ func TestBackup(t *testing.T) {
 	}
 	firsts := map[string]int64{}
 	epochs := map[uint32]bool{1: true, 2: true}
-	restore := map[string]func(to string) error{
-		"restored": func(to string) error {
-			_, info, err := Restore(vfs.OS, bytes.NewReader(tarred.Bytes()), to)
-			if info.Epoch < 1000 {
-				t.Errorf("%+v", info)
-			}
-			return err
-		},
-		"unpacked": func(to string) error {
-			_, err := Unpack(vfs.OS, bytes.NewReader(tarred.Bytes()), to)
-			return err
-		},
-		"packed again": func(to string) error {
-			between := filepath.Join(t.TempDir(), "between")
-			if _, err := Unpack(vfs.OS, bytes.NewReader(tarred.Bytes()), between); err != nil {
-				return err
-			}
-			var again bytes.Buffer
-			if err := Pack(vfs.OS, between, &again); err != nil {
-				return err
-			}
-			_, _, err := Restore(vfs.OS, &again, to)
-			return err
-		},
-	}
-	for name, fn := range restore {
+	for name, fn := range restorers(t, tarred.Bytes()) {
 		t.Run(name, func(t *testing.T) {
 			to := filepath.Join(t.TempDir(), "x", "restored")
 			if err := fn(to); err != nil {
@@ -304,9 +279,12 @@ func TestBackup(t *testing.T) {
 		})
 	}
 	h.close()
+	refused(t, tarred.Bytes(), path)
+}
 
-	// What is not whole, or not a backup, is refused, and no hub starts on it.
-	raw := tarred.Bytes()
+// refused: what is not whole, or not a backup, is refused, and no hub starts on it.
+func refused(t *testing.T, raw []byte, full string) {
+	t.Helper()
 	flipped := bytes.Clone(raw)
 	flipped[len(flipped)/2] ^= 1
 	for name, b := range map[string][]byte{"cut": raw[:len(raw)/2], "without its list": raw[:len(raw)-4000], "empty": nil, "flipped": flipped, "above": hostile(t)} {
@@ -318,8 +296,37 @@ func TestBackup(t *testing.T) {
 			t.Errorf("%s: a hub starts on it: %v", name, err)
 		}
 	}
-	if _, _, err := Restore(vfs.OS, bytes.NewReader(raw), path); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if _, _, err := Restore(vfs.OS, bytes.NewReader(raw), full); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Error(err)
+	}
+}
+
+// restorers are the ways from a tar to a data directory.
+func restorers(t *testing.T, raw []byte) map[string]func(to string) error {
+	return map[string]func(to string) error{
+		"restored": func(to string) error {
+			_, info, err := Restore(vfs.OS, bytes.NewReader(raw), to)
+			if info.Epoch < 1000 {
+				t.Errorf("%+v", info)
+			}
+			return err
+		},
+		"unpacked": func(to string) error {
+			_, err := Unpack(vfs.OS, bytes.NewReader(raw), to)
+			return err
+		},
+		"packed again": func(to string) error {
+			between := filepath.Join(t.TempDir(), "between")
+			if _, err := Unpack(vfs.OS, bytes.NewReader(raw), between); err != nil {
+				return err
+			}
+			var again bytes.Buffer
+			if err := Pack(vfs.OS, between, &again); err != nil {
+				return err
+			}
+			_, _, err := Restore(vfs.OS, &again, to)
+			return err
+		},
 	}
 }
 

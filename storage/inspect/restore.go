@@ -49,8 +49,19 @@ func Restore(fsys vfs.FS, r io.Reader, dir string) (Contents, datadir.Info, erro
 	return c, info, nil
 }
 
+// Examine proves a backup without unpacking it. It reads to the end of r.
+func Examine(r io.Reader) (Contents, error) {
+	u := unpacking{seen: map[string]File{}}
+	c, err := u.read(r)
+	if err != nil {
+		return c, fmt.Errorf("inspect: examine: %w", err)
+	}
+	_, err = io.Copy(io.Discard, r)
+	return c, err
+}
+
 type unpacking struct {
-	fs       vfs.FS
+	fs       vfs.FS // nil: files are only proven
 	dir      string
 	hold     bool // keep hub.json back
 	seen     map[string]File
@@ -62,20 +73,7 @@ func (u *unpacking) run(r io.Reader) (Contents, error) {
 	if err := u.begin(); err != nil {
 		return Contents{}, err
 	}
-	t := tar.NewReader(r)
-	for {
-		h, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return Contents{}, fmt.Errorf("%w: %w", ErrBackup, err)
-		}
-		if err := u.file(h, t); err != nil {
-			return Contents{}, err
-		}
-	}
-	c, err := u.check()
+	c, err := u.read(r)
 	if err != nil {
 		return c, err
 	}
@@ -88,6 +86,23 @@ func (u *unpacking) run(r io.Reader) (Contents, error) {
 		}
 	}
 	return c, u.fs.SyncDir(u.dir)
+}
+
+// read takes all files of the tar.
+func (u *unpacking) read(r io.Reader) (Contents, error) {
+	t := tar.NewReader(r)
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return u.check()
+		}
+		if err != nil {
+			return Contents{}, fmt.Errorf("%w: %w", ErrBackup, err)
+		}
+		if err := u.file(h, t); err != nil {
+			return Contents{}, err
+		}
+	}
 }
 
 // begin makes the directory, and refuses one that holds anything.
@@ -121,7 +136,11 @@ func (u *unpacking) file(h *tar.Header, r io.Reader) error {
 	case manifestName:
 		u.manifest, err = io.ReadAll(io.LimitReader(r, contentsMax))
 	default:
-		err = u.write(name, r)
+		if u.fs == nil {
+			_, err = io.Copy(io.Discard, r)
+		} else {
+			err = u.write(name, r)
+		}
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: it ends within %s", ErrBackup, name)

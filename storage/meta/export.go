@@ -1,6 +1,10 @@
 package meta
 
-import "io"
+import (
+	"io"
+
+	"edgehub/storage/seglog"
+)
 
 // Name of the metadata's log, and its directory below the data directory.
 const (
@@ -18,3 +22,6 @@ func (s *Store) Export(fn func(name string, size int64, content io.Reader) error
 	}
 	return s.log.Export(fn)
 }
+
+// Log returns the log, for reading.
+func (s *Store) Log() *seglog.Log { return s.log }
