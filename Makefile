@@ -47,6 +47,28 @@ test: ## vet, import table and all tests that fit 15 minutes: what CI runs
 test-full: ## all tests, the black-box suites at full length
 	$(GO) vet ./...
 	HUB_TEST_FULL=1 $(GOTEST) -timeout 90m ./...
+	$(MAKE) test-386 test-package
+
+.PHONY: test-386
+test-386: ## storage and queues where an int has 32 bits: natively, with the mended Badger of 32-bit programs
+	packaging/mod32.sh
+	CGO_ENABLED=0 GOARCH=386 $(GO) test -modfile=dist/mod32/go.mod -timeout 14m ./storage/... ./internal/vfs/... ./hub/topic ./hub/message ./hub/session ./hub/stream
+
+.PHONY: test-package
+test-package: deb rpm ## packages in a fresh Debian: install, serve, upgrade, purge; arm64 and armhf under qemu (root)
+	VERSION='$(VERSION)' test/package/run.sh
+
+.PHONY: dist
+dist: ## dist/: static programs and tarballs for amd64, arm64, armhf, with checksums; the same bytes every time
+	VERSION='$(VERSION)' packaging/dist.sh
+
+.PHONY: deb
+deb: dist ## dist/*.deb
+	VERSION='$(VERSION)' packaging/package.sh deb
+
+.PHONY: rpm
+rpm: dist ## dist/*.rpm
+	VERSION='$(VERSION)' packaging/package.sh rpm
 
 .PHONY: lint
 lint: ## golangci-lint, a pinned version

@@ -3,12 +3,15 @@ package mqtt
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"edgehub/adapters/eventloop"
 	"edgehub/adapters/mqtt/packet"
+	"edgehub/hub/auth"
 	"edgehub/hub/broker"
 	"edgehub/hub/message"
 )
@@ -26,9 +29,6 @@ func (c *Conn) onConnect(body []byte) error {
 	case p.HasAuthMethod:
 		c.refuse(packet.CodeBadAuthenticationMethod, "this hub has no extended authentication")
 		return nil
-	case !c.anonymousAllowed():
-		c.refuse(packet.CodeNotAuthorized, "this listener takes no anonymous clients")
-		return nil
 	case c.l.s.draining.Load():
 		c.refuse(packet.CodeServerShuttingDown, "the hub is stopping")
 		return nil
@@ -37,23 +37,69 @@ func (c *Conn) onConnect(body []byte) error {
 	if err != nil {
 		return err
 	}
-	if c.l.b.Flaps(req.ClientID) {
-		c.refuse(packet.CodeConnectionRateExceeded, "connections take this client id from each other too often")
+	verdict, decided := c.login(&p, req)
+	if decided && verdict.Code != auth.CodeOK {
+		c.refuse(verdict.Code, verdict.Why)
 		return nil
 	}
 	c.settle(&p)
-	c.l.s.Stats.Connects.Add(1)
 	c.phase = phaseWaiting
 	c.pending(&p, req.ClientID, assigned)
-	c.l.b.Connect(c, req)
-	c.l.dirty = true
+	if decided {
+		c.enter(verdict.User, req)
+	}
 	return nil
 }
 
-// anonymousAllowed says whether the client may do without a user: its listener allows it, or it has shown a
-// certificate that the listener trusts.
-func (c *Conn) anonymousAllowed() bool {
-	return c.l.s.o.Listeners[c.on.Index].AllowAnonymous || c.certName() != ""
+// login asks who the client is. When a password has to be hashed the answer comes later, to loggedIn.
+func (c *Conn) login(p *packet.Connect, req broker.ConnectRequest) (v auth.Verdict, decided bool) {
+	q := &auth.Attempt{ClientID: req.ClientID, Address: remoteIP(c.t.RemoteAddr()), Anonymous: c.l.s.o.Listeners[c.on.Index].AllowAnonymous,
+		HasUser: p.HasUsername, User: string(p.Username), Password: slices.Clone(p.Password), CertName: c.certName()}
+	return c.l.s.o.Auth.Login(q, func(v auth.Verdict) {
+		c.l.b.Post(func() { c.loggedIn(v, req) })
+	})
+}
+
+func (c *Conn) loggedIn(v auth.Verdict, req broker.ConnectRequest) {
+	switch {
+	case c.phase != phaseWaiting: // closed, or given up, in the meantime
+	case v.Code != auth.CodeOK:
+		c.turnAway(v.Code, v.Why)
+	case c.l.s.draining.Load():
+		c.turnAway(packet.CodeServerShuttingDown, "the hub is stopping")
+	default:
+		c.enter(v.User, req)
+	}
+}
+
+// turnAway refuses a client that has a CONNACK prepared.
+func (c *Conn) turnAway(code byte, why string) {
+	c.l.giveBuffer(c)
+	c.refuse(code, why)
+}
+
+// enter asks for the session of a client that is let in.
+func (c *Conn) enter(user string, req broker.ConnectRequest) {
+	req.User = user
+	if c.l.b.Flaps(req.ClientID) {
+		c.turnAway(packet.CodeConnectionRateExceeded, "connections take this client id from each other too often")
+		return
+	}
+	if w := req.Will; w != nil && !c.l.s.o.Auth.Rights(user, req.ClientID).MayPublish(string(w.Msg.Topic)) {
+		c.turnAway(packet.CodeNotAuthorized, "the will's topic is not allowed")
+		return
+	}
+	c.l.s.Stats.Connects.Add(1)
+	c.l.b.Connect(c, req)
+	c.l.dirty = true
+}
+
+// remoteIP is the client's IP address; the zero value where it has none.
+func remoteIP(a net.Addr) netip.Addr {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
 }
 
 // certName is the name in the client's certificate, where the listener has verified one.

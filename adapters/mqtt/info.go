@@ -8,7 +8,6 @@ import (
 
 // Info describes a connection for operators. It is taken on the connection's loop.
 type Info struct {
-	Username      string
 	Remote, Local net.Addr
 	Protocol      string
 	ConnectedMs   int64 // hub time
@@ -19,7 +18,7 @@ type Info struct {
 
 // Info returns what operators see of the connection.
 func (c *Conn) Info() Info {
-	return Info{Username: c.certName(), Remote: c.t.RemoteAddr(), Local: c.t.LocalAddr(), Protocol: protocolName(c.version), ConnectedMs: c.sinceMs,
+	return Info{Remote: c.t.RemoteAddr(), Local: c.t.LocalAddr(), Protocol: protocolName(c.version), ConnectedMs: c.sinceMs,
 		KeepAliveS: int(c.keepAlive), Clean: c.clean, Outbound: c.buffered + len(c.out)}
 }
 

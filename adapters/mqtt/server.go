@@ -15,6 +15,7 @@ import (
 
 	"edgehub/adapters/eventloop"
 	"edgehub/adapters/mqtt/packet"
+	"edgehub/hub/auth"
 	"edgehub/hub/broker"
 	"edgehub/hub/message"
 	"edgehub/internal/hubtime"
@@ -28,6 +29,7 @@ type Listener struct {
 // Options of a Server. Sizes are bytes.
 type Options struct {
 	Broker            *broker.Broker
+	Auth              *auth.Auth
 	Clock             *hubtime.Clock
 	Logger            *slog.Logger
 	Listeners         []Listener

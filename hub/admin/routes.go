@@ -25,6 +25,7 @@ func (s *Server) socketRoutes() http.Handler {
 	mux.HandleFunc("POST /v1/uplinks/{name}/resume", s.postUplink(Uplinks.Resume))
 	mux.HandleFunc("GET /v1/config", s.getConfig)
 	s.storeRoutes(mux)
+	s.manageRoutes(mux)
 	s.addPublic(mux)
 	return mux
 }

@@ -49,6 +49,9 @@ type Backend struct {
 	Health  Health
 	Metrics prometheus.Gatherer
 	Store   Store // may be nil
+	// Sessions and Guard may be nil.
+	Sessions Sessions
+	Guard    Guard
 }
 
 // Server is the admin interface. Its methods may be called from any goroutine.

@@ -213,3 +213,23 @@ func (b *Ban) Concerns(client, user string, address netip.Addr) bool {
 	}
 	return false
 }
+
+// Explanation is what the rules in force say about one client and topic, and why.
+type Explanation struct {
+	Known              bool // the user is in the users file, or there is none to be
+	Groups             []string
+	ACLFile            string // empty: there is no ACL
+	Publish, Subscribe Decision
+}
+
+// Explain judges a topic, or a filter to subscribe to, for a client that need not be there.
+func (a *Auth) Explain(user, client, name string) Explanation {
+	r := a.now.Load()
+	e := Explanation{Known: user == "" || r.users.Get(user) != nil, Groups: r.groups(user), ACLFile: r.aclFile}
+	var rights *Rights
+	if r.acl != nil {
+		rights = r.acl.Rights(user, e.Groups, client)
+	}
+	e.Publish, e.Subscribe = rights.Decide(Publish, name), rights.DecideFilter(name)
+	return e
+}

@@ -146,8 +146,10 @@ func (l *Listener) LocalOrigins() bool {
 
 // Auth names the files that say who may do what.
 type Auth struct {
-	UsersFile string `toml:"users_file"`
-	ACLFile   string `toml:"acl_file"`
+	UsersFile string   `toml:"users_file"`
+	ACLFile   string   `toml:"acl_file"`
+	BanAfter  int      `toml:"ban_after"` // failed logins; 0: never
+	BanTime   Duration `toml:"ban_time"`
 }
 
 // Limits bounds what clients may make the hub do and hold.

@@ -36,6 +36,7 @@ type key struct {
 	absent bool
 	secret bool // names a file that holds a secret: shown by name, never by content
 	file   bool // the value is the path of a file that must be readable
+	live   bool // a reload takes it over; the others need a restart
 	check  func(value string) (what, cure string)
 	doc    string
 }
@@ -88,7 +89,7 @@ var hubKeys = []key{
 }
 
 var logKeys = []key{
-	{name: "level", kind: kindChoice, def: "info", choices: []string{"debug", "info", "warn", "error"},
+	{name: "level", live: true, kind: kindChoice, def: "info", choices: []string{"debug", "info", "warn", "error"},
 		doc: "The least severe level that is written."},
 	{name: "format", kind: kindChoice, def: "text", choices: []string{"text", "json"},
 		doc: "How a line is written."},
@@ -123,8 +124,14 @@ var listenerKeys = []key{
 }
 
 var authKeys = []key{
-	{name: "users_file", absent: true, doc: "Users and their password hashes."},
-	{name: "acl_file", absent: true, doc: "Which user may publish and subscribe to what."},
+	{name: "users_file", live: true, check: checkUsersFile, example: "users",
+		doc: "Users and their password hashes, made by `hubctl user`. Without it no user name is checked: clients are anonymous, or show a certificate. Read again by `hubctl config reload`."},
+	{name: "acl_file", live: true, check: checkACLFile, example: "acl",
+		doc: "Who may publish and subscribe to what; see docs/SECURITY.md. Without it, who is in may do everything. Read again by `hubctl config reload`, and in force at once."},
+	{name: "ban_after", live: true, kind: kindInt, def: "10", min: 1, max: 1_000_000, zero: "never",
+		doc: "Failed logins of one user from one address within ban_time, after which it is kept out for ban_time; ten times as many of any users ban the address. Not loopback addresses."},
+	{name: "ban_time", live: true, kind: kindDuration, def: "5m", min: second, max: 30 * 24 * hour,
+		doc: "For how long; also how long failed logins are remembered."},
 }
 
 var limitKeys = []key{
@@ -136,7 +143,7 @@ var limitKeys = []key{
 		doc: "QoS 1 and 2 messages a client may have unacknowledged; also the window towards a client, unless its own is smaller."},
 	{name: "session_expiry_max", kind: kindDuration, def: "168h", max: 49710 * 24 * hour,
 		doc: "How long a disconnected session is kept at most. \"0s\" keeps none."},
-	{name: "memory", kind: kindBytes, min: 32 * mib, max: 16 * tib, zero: "no limit", example: "256MiB",
+	{name: "memory", live: true, kind: kindBytes, min: 32 * mib, max: 16 * tib, zero: "no limit", example: "256MiB",
 		doc: "Soft limit of the whole process: near it the garbage collector works harder. \"\" sets none."},
 	{name: "outbound_bytes_per_client", kind: kindBytes, def: "1MiB", min: 16 * kib, max: gib,
 		doc: "Bytes that wait for one slow connection. Beyond it QoS 0 is dropped and counted, QoS 1 and 2 stay in the log."},

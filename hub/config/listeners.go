@@ -15,16 +15,16 @@ func (ch *checker) listeners(c *Config) {
 		l := &c.Listeners[i]
 		path, name := element("listener", i), label("listener", "", i)
 		fail := func(key, what, cure string) { ch.fail(path+"."+key, name+"."+key, what, cure) }
-		if !l.AllowAnonymous && l.TLS.ClientCAFile == "" {
-			fail("allow_anonymous", l.Address+" would refuse every client: users are for a later version",
-				"write allow_anonymous = true where everyone on that network may read and write everything, or a loopback address, or tls.client_ca_file for clients with certificates")
+		if !l.AllowAnonymous && l.TLS.ClientCAFile == "" && c.Auth.UsersFile == "" {
+			fail("allow_anonymous", l.Address+" would refuse every client: there are no users",
+				"write allow_anonymous = true where everyone on that network may read and write everything, or auth.users_file for users, or tls.client_ca_file for clients with certificates, or a loopback address")
 		}
 		for _, other := range c.Listeners[:i] {
 			if other.Address == l.Address && !strings.HasSuffix(l.Address, ":0") {
 				fail("address", quote(l.Address)+" is another listener's", "give each its own port")
 			}
 		}
-		if l.Protocol != ProtocolWebSocket && !(slices.Equal(l.WebSocket.Paths, defaults.WebSocket.Paths) && len(l.WebSocket.Origins) == 0) {
+		if l.Protocol != ProtocolWebSocket && (len(l.WebSocket.Origins) > 0 || !slices.Equal(l.WebSocket.Paths, defaults.WebSocket.Paths)) {
 			fail("websocket", "is for listeners with protocol = \"websocket\"", "remove it, or change the protocol")
 		}
 		l.tlsProblems(fail)

@@ -50,13 +50,21 @@ func Run(env Env) int {
 	// Before the data is opened: a signal during the start ends it cleanly too.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	s, err := server.New(cfg, env.Version, logger(cfg, env.Stderr))
+	level := &slog.LevelVar{}
+	s, err := server.New(cfg, env.Version, logger(cfg, level, env.Stderr))
 	if err != nil {
 		if errors.Is(err, server.ErrUsage) {
 			return env.complain(err, ExitUsage)
 		}
 		return env.complain(err, ExitFailed)
 	}
+	s.Level = level
+	notified := make(chan struct{})
+	go func() {
+		defer close(notified)
+		newNotifier(os.Getenv).run(ctx, s)
+	}()
+	defer func() { stop(); <-notified }()
 	go reload(ctx, s)
 	if err := s.Run(ctx); err != nil {
 		return env.complain(err, ExitFailed)
@@ -74,7 +82,7 @@ func reload(ctx context.Context, s *server.Server) {
 		case <-ctx.Done():
 			return
 		case <-hup:
-			s.ReloadCertificates()
+			s.ReloadAndLog()
 		}
 	}
 }
@@ -129,8 +137,7 @@ func (env *Env) complain(err error, code int) int {
 	return code
 }
 
-func logger(cfg *config.Config, w io.Writer) *slog.Logger {
-	var level slog.Level
+func logger(cfg *config.Config, level *slog.LevelVar, w io.Writer) *slog.Logger {
 	_ = level.UnmarshalText([]byte(cfg.Log.Level)) // validated by config
 	o := &slog.HandlerOptions{Level: level}
 	if cfg.Log.Format == "json" {

@@ -20,6 +20,7 @@ import (
 	"edgehub/adapters/mqtt"
 	"edgehub/adapters/tlsconn"
 	"edgehub/hub/admin"
+	"edgehub/hub/auth"
 	"edgehub/hub/broker"
 	"edgehub/hub/config"
 	"edgehub/hub/stream"
@@ -65,6 +66,13 @@ type Server struct {
 	admin   *admin.Server
 	uplinks []*uplinkRunner
 	source  *source
+	auth    *auth.Auth
+
+	// Level is the least severe level that the hub logs; set before Run, nil: fixed.
+	Level    *slog.LevelVar
+	reloadMu sync.Mutex // guards running
+	running  *config.Config
+	serving  chan struct{} // closed once the hub serves
 
 	listeners  []listener
 	handshakes *tlsconn.Pool
@@ -82,7 +90,7 @@ type Server struct {
 
 // New opens everything and recovers. Nothing is served before Run. On an error everything is closed again.
 func New(cfg *config.Config, version string, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, version: version, log: log, started: time.Now(), watch: make(chan struct{})}
+	s := &Server{cfg: cfg, running: cfg, serving: make(chan struct{}), version: version, log: log, started: time.Now(), watch: make(chan struct{})}
 	if err := s.limits(); err != nil {
 		return nil, err
 	}
@@ -180,7 +188,11 @@ func (s *Server) open() (err error) {
 	if err := s.dir.BeginRun(next); err != nil {
 		return err
 	}
-	s.broker = broker.New(broker.Options{Streams: s.streams, Meta: s.meta, Clock: s.clock, Logger: s.log, Limits: s.brokerLimits()})
+	if s.auth, err = auth.New(auth.Options{UsersFile: s.cfg.Auth.UsersFile, ACLFile: s.cfg.Auth.ACLFile, BanAfter: s.cfg.Auth.BanAfter,
+		BanTime: s.cfg.Auth.BanTime, Store: s.meta, Logger: s.log}); err != nil {
+		return err
+	}
+	s.broker = broker.New(broker.Options{Streams: s.streams, Meta: s.meta, Clock: s.clock, Logger: s.log, Limits: s.brokerLimits(), Rights: s.auth.Rights})
 	if s.damaged, err = s.broker.Recover(); err != nil {
 		return err
 	}
@@ -253,7 +265,7 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 2)
 	go func() { failed <- s.engine.Run() }()
 	go func() {
-		if err := s.admin.Serve(admin.Backend{Hub: s, Uplinks: s, Health: s, Metrics: s.metrics(), Store: s}); err != nil {
+		if err := s.admin.Serve(admin.Backend{Hub: s, Uplinks: s, Health: s, Metrics: s.metrics(), Store: s, Sessions: s, Guard: s}); err != nil {
 			failed <- err
 		}
 	}()
@@ -269,6 +281,7 @@ func (s *Server) Run(ctx context.Context) error {
 	go s.watchCertificates(s.watch)
 	go s.watchSys(s.watch)
 	s.ready.Store(true)
+	close(s.serving)
 	s.log.Info("serving", "hub", s.cfg.Hub.ID, "version", s.version, "data", s.cfg.Hub.DataDir, "listeners", addresses(s.cfg),
 		"admin", s.cfg.Admin.Address, "max_connections", s.maxConns, "epoch", s.dir.Epoch(), "ready_ms", time.Since(s.started).Milliseconds())
 	var err error
@@ -291,7 +304,7 @@ func addresses(cfg *config.Config) []string {
 
 func (s *Server) startMQTT() {
 	l := &s.cfg.Limits
-	s.mqtt = mqtt.New(mqtt.Options{Broker: s.broker, Clock: s.clock, Logger: s.log, Listeners: s.mqttListeners(),
+	s.mqtt = mqtt.New(mqtt.Options{Broker: s.broker, Auth: s.auth, Clock: s.clock, Logger: s.log, Listeners: s.mqttListeners(),
 		MaxConnections: s.maxConns, MaxPacket: int(l.MaxPacketBytes), TopicLevels: l.TopicLevelsMax, ReceiveMaximum: l.ReceiveMaximum,
 		SessionExpiryMax: seconds(l.SessionExpiryMax), KeepAliveMax: int(l.KeepAliveMax / time.Second), ConnectTimeout: l.ConnectTimeout,
 		PublishMessages: int64(l.PublishMessagesPerS), PublishBytes: int64(l.PublishBytesPerS), ValidatePayload: l.ValidatePayloadFormat,
@@ -373,6 +386,9 @@ func (s *Server) stop() error {
 func (s *Server) closeStores(clean bool) error {
 	var errs []error
 	s.closeOnce.Do(func() {
+		if s.auth != nil {
+			s.auth.Close()
+		}
 		if s.streams != nil {
 			errs = append(errs, s.streams.Close())
 		}

@@ -52,6 +52,8 @@ func (s *Server) dropped() map[string]int64 {
 		"refused_write_failed":     b.RefusedWrite.Load(),
 		"refused_commit_backlog":   b.RefusedBusy.Load(),
 		"refused_no_stream":        b.Unroutable.Load(),
+		"denied_publish":           b.DeniedPublish.Load(),
+		"denied_delivery":          b.DeniedDelivery.Load(),
 		"refused_retained_full":    b.RefusedRetained.Load(),
 		"refused_publish_rate":     s.mqtt.Stats.RateRefused.Load(),
 		"refused_payload_format":   s.mqtt.Stats.PayloadFormat.Load(),
@@ -144,10 +146,10 @@ func (s *Server) Clients() []api.Client {
 	list := []api.Client{}
 	now := s.clock.NowMs()
 	s.broker.Clients(func(c broker.ClientInfo) {
-		a := api.Client{ClientID: c.ClientID, SessionExpiryS: int64(c.Expiry), Subscriptions: int64(c.Subscriptions), Inflight: int64(c.InFlight), Inbox: c.Inbox}
+		a := api.Client{ClientID: c.ClientID, Username: c.User, SessionExpiryS: int64(c.Expiry), Subscriptions: int64(c.Subscriptions), Inflight: int64(c.InFlight), Inbox: c.Inbox}
 		if m, ok := c.Conn.(*mqtt.Conn); ok {
 			i := m.Info()
-			a.Username, a.Address, a.Listener, a.Protocol = i.Username, addr(i.Remote), addr(i.Local), i.Protocol
+			a.Address, a.Listener, a.Protocol = addr(i.Remote), addr(i.Local), i.Protocol
 			a.ConnectedAt, a.ConnectedS = api.Millis(i.ConnectedMs), (now-i.ConnectedMs)/1000
 			a.KeepAliveS, a.Clean, a.OutboundBytes = int64(i.KeepAliveS), i.Clean, int64(i.Outbound)
 		}
@@ -172,7 +174,10 @@ func addr(a net.Addr) string {
 // Config implements admin.Hub.
 func (s *Server) Config() []api.Setting {
 	list := []api.Setting{}
-	for _, x := range s.cfg.Show() {
+	s.reloadMu.Lock()
+	running := s.running
+	s.reloadMu.Unlock()
+	for _, x := range running.Show() {
 		list = append(list, api.Setting(x))
 	}
 	return list
@@ -253,6 +258,18 @@ func (s *Server) metrics() prometheus.Gatherer {
 	counter("commit_bytes_total", "Bytes written to the log.", &b.CommitBytes)
 	counter("messages_resent_total", "Messages sent again after a reconnect.", &b.Resent)
 	counter("session_takeovers_total", "Sessions that a new connection took from an older one.", &b.Takeovers)
+	a := &s.auth.Stats
+	counter("auth_logins_total", "Clients let in by user name and password.", &a.Logins)
+	counter("auth_bad_credentials_total", "Clients refused for a wrong user name or password.", &a.BadCredentials)
+	counter("auth_anonymous_refused_total", "Clients refused because they showed no user.", &a.Anonymous)
+	counter("auth_banned_total", "Clients refused because of a ban.", &a.Banned)
+	counter("auth_bans_total", "Bans made after failed logins.", &a.BansMade)
+	counter("auth_busy_total", "Clients refused because too many logins waited.", &a.Busy)
+	counter("auth_hashed_total", "Passwords hashed.", &a.Hashed)
+	counter("acl_publish_denied_total", "Messages of clients refused by the access list.", &b.DeniedPublish)
+	counter("acl_subscribe_denied_total", "Subscriptions refused by the access list.", &b.DeniedSubscribe)
+	counter("acl_delivery_denied_total", "Messages that waited for a client and were withheld by the access list.", &b.DeniedDelivery)
+	counter("clients_kicked_total", "Connections ended by an operator, a ban or a reload.", &b.Kicked)
 	counter("sessions_expired_total", "Offline sessions whose time was over.", &b.SessionsExpired)
 	counter("wills_published_total", "Will messages published.", &b.WillsFired)
 	counter("log_reads_total", "Reads of the log for sessions that were behind.", &b.CatchupJobs)
