@@ -26,9 +26,8 @@ type greet struct {
 }
 
 type greetConn struct {
-	c    Conn
-	out  []byte
-	done bool
+	c   Conn
+	out []byte
 }
 
 func (*greet) OnLoop(*Loop) any { return nil }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"edgehub/internal/vfs"
 )
 
 // unixMode lets the owner and the group connect.
@@ -30,7 +32,7 @@ func probeUnix(path string) error {
 		_ = c.Close()
 		return fmt.Errorf("%w: %s%s", ErrAddressInUse, unixPrefix, path)
 	}
-	return os.Remove(path)
+	return vfs.OS.Remove(path)
 }
 
 func (on *Listener) listenUnix(path string) error {
