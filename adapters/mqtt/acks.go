@@ -33,11 +33,14 @@ func (q *ackQueue) add(id uint16, qos byte) uint32 {
 // undo takes the last entry back.
 func (q *ackQueue) undo() { q.list = q.list[:len(q.list)-1] }
 
-// done notes the outcome of a publish.
-func (q *ackQueue) done(seq uint32, code byte) {
-	if i := int(seq - q.base); i >= q.head && i < len(q.list) {
-		q.list[i].done, q.list[i].code = true, code
+// done notes the outcome of a publish and returns it, or the zero entry when it is not waiting any more.
+func (q *ackQueue) done(seq uint32, code byte) ackEntry {
+	i := int(seq - q.base)
+	if i < q.head || i >= len(q.list) {
+		return ackEntry{}
 	}
+	q.list[i].done, q.list[i].code = true, code
+	return q.list[i]
 }
 
 // next returns the next publish to be answered, if its outcome is known.

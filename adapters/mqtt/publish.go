@@ -125,7 +125,9 @@ func (c *Conn) publishAcked(p *packet.Publish, m *message.Message) error {
 
 // Ack implements broker.Conn. Answers leave in the order of the publishes.
 func (c *Conn) Ack(seq uint32, code byte) {
-	c.acks.done(seq, code)
+	if e := c.acks.done(seq, code); e.qos == 2 && code < 0x80 && c.client != nil {
+		c.l.b.Taken(c.client, e.id)
+	}
 	if c.phase != phaseConnected || c.client == nil {
 		return
 	}
@@ -140,8 +142,6 @@ func (c *Conn) Ack(seq uint32, code byte) {
 			kind = packet.TypePubrec
 			if e.code >= 0x80 {
 				c.l.b.Forget(c.client, e.id)
-			} else {
-				c.l.b.Taken(c.client, e.id)
 			}
 		} else {
 			c.unacked--

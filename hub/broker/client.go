@@ -196,12 +196,16 @@ func (l *Loop) Flaps(id string) bool {
 
 // handOver gives a session to the connection that waits for it. On the owner's loop.
 func (l *Loop) handOver(c *Client) {
-	if !l.owns(c) || c.att == nil { // it disconnected in between: Disconnect has handed it over
+	if !l.wanted(c) || c.att == nil { // it disconnected in between: Disconnect has handed it over
 		return
 	}
 	old := c.conn
 	if !l.detach(c) {
 		return
+	}
+	if c.Persistent() {
+		// Between two loops a checkpoint may see it on neither.
+		l.b.putPositions(c, nil)
 	}
 	old.Close(CodeTakenOver)
 	if c.will != nil && c.will.DelayS == 0 { // a delayed one is for attach to judge
@@ -217,6 +221,14 @@ func (l *Loop) owns(c *Client) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return c.owner == l
+}
+
+// wanted reports whether the session is this loop's and another connection waits for it.
+func (l *Loop) wanted(c *Client) bool {
+	sh := l.b.reg.shard(c.ClientID)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return c.owner == l && c.next != nil
 }
 
 // pass gives a detached session to its next claim, or leaves it offline. It reports which.

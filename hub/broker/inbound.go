@@ -19,7 +19,8 @@ import (
 // of a persistent session in the log.
 func (l *Loop) Take(c *Client, id uint16) uint64 { return c.Inbound.Take(id) }
 
-// Taken notes that the record of a QoS 2 publish is committed: its PUBREC may leave after the round.
+// Taken notes that the record of a QoS 2 publish is committed: its PUBREC may leave after the round. It is called at
+// once, although the PUBREC may have to wait for publishes before it: positions of the hub go on meanwhile.
 func (l *Loop) Taken(c *Client, id uint16) {
 	c.Inbound.Commit(id)
 	l.markUnsaved(c, unsavedInbound)

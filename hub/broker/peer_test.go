@@ -127,6 +127,9 @@ func (cn *tconn) SendRelease(id uint16) { cn.queue(pkt{kind: "pubrel", id: id}) 
 func (cn *tconn) Ack(seq uint32, code byte) {
 	if i := int(seq - cn.base); i >= 0 && i < len(cn.acks) {
 		cn.acks[i].done, cn.acks[i].code = true, code
+		if cn.c != nil && cn.acks[i].qos == 2 && code < 0x80 {
+			cn.l.Taken(cn.c, cn.acks[i].id)
+		}
 	}
 	if cn.c == nil || cn.gone || cn.closing {
 		return
@@ -135,12 +138,8 @@ func (cn *tconn) Ack(seq uint32, code byte) {
 		e := cn.acks[0]
 		cn.acks = cn.acks[1:]
 		cn.base++
-		if e.qos == 2 {
-			if e.code >= 0x80 {
-				cn.l.Forget(cn.c, e.id)
-			} else {
-				cn.l.Taken(cn.c, e.id)
-			}
+		if e.qos == 2 && e.code >= 0x80 {
+			cn.l.Forget(cn.c, e.id)
 		}
 		if e.code >= 0x80 && cn.old {
 			cn.closing = true

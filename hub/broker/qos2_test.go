@@ -159,6 +159,29 @@ func TestCommittedAfterTheConnectionIsGoneThenKilled(t *testing.T) {
 	wantPayloads(t, r, r.part("t"), "once")
 }
 
+// A PUBREC that has to wait for an earlier publish: its record is known as committed all the same.
+func TestCommittedBehindASlowSyncThenKilled(t *testing.T) {
+	r := newRig(t, twoKinds, 2)
+	c := r.connect(0, persistent("c"))
+	c.take()
+	c.pub("s/1", "slow", 1, 1)
+	c.pub("t", "once", 2, 2)
+	c.pub("u", "other", 2, 3)
+	for r.step(0) || r.step(1) {
+	}
+	if got := c.take(); len(got) != 0 {
+		t.Fatalf("answered out of order: %v", got)
+	}
+	for range 3 {
+		r.checkpoint()
+	}
+	r.kill()
+	c = r.connect(1, persistent("c"))
+	c.pub("t", "once", 2, 2)
+	r.settle()
+	wantPayloads(t, r, r.part("t"), "once")
+}
+
 // Numbers of QoS 2 publishes are not given again to a later session of the same client: after a kill, its records
 // would be taken for those of the new session.
 func TestAKillDoesNotMixUpSessionsOfOneClient(t *testing.T) {

@@ -71,6 +71,11 @@ func (d *dev) lost(kept int) {
 	d.inbox = d.inbox[:kept]
 	d.drainInbox()
 	d.cn, d.up, d.inbox, d.held = nil, false, nil, nil
+	for _, x := range d.asked { // nobody knows whether the hub has it
+		x.from, x.to = x.may, make([]int64, len(x.may))
+		d.subs = append(d.subs, x)
+	}
+	d.asked = nil
 }
 
 func (d *dev) act() {
@@ -178,7 +183,7 @@ func (d *dev) receiveOne() {
 	case "suback":
 		d.confirmed()
 	case "disconnect":
-		d.cn, d.up, d.inbox, d.held = nil, false, nil, nil
+		d.lost(0)
 	case "puback", "pubrec":
 		d.answered(p)
 	case "pubcomp":
