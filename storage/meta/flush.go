@@ -10,6 +10,12 @@ import (
 func (s *Store) Flush() error {
 	s.flushMu.Lock()
 	defer s.flushMu.Unlock()
+	if s.suspended.Load() {
+		if err := s.commit(false); err != nil {
+			return err
+		}
+		return ErrSuspended
+	}
 	return s.flush()
 }
 
@@ -92,6 +98,9 @@ func (s *Store) round() {
 	if s.log.NeedsPrepare() {
 		s.report("prepare", s.log.Prepare())
 	}
+	if s.suspended.Load() {
+		return // Resume wakes the flusher
+	}
 	if err := s.Flush(); err != nil {
 		s.report("flush", err)
 		notify(s.wake) // try again, after FlushEvery
@@ -110,7 +119,7 @@ func (s *Store) round() {
 
 // report logs what failed behind the callers' backs.
 func (s *Store) report(what string, err error) {
-	if err != nil && !errors.Is(err, ErrClosed) {
+	if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrSuspended) {
 		s.o.Logger.Error("background work on the metadata failed", "work", what, "error", err)
 	}
 }
@@ -130,7 +139,12 @@ func (s *Store) Close() error {
 
 	s.flushMu.Lock()
 	defer s.flushMu.Unlock()
-	err := s.flush()
+	var err error
+	if s.suspended.Load() { // the next start applies the log instead
+		err = s.commit(false)
+	} else {
+		err = s.flush()
+	}
 	if _, serr := s.log.Sync(); serr != nil {
 		err = errors.Join(err, fmt.Errorf("meta: sync: %w", serr))
 	}

@@ -15,6 +15,8 @@ import (
 // Sentinels.
 var (
 	ErrClosed = errors.New("meta: store is closed")
+	// ErrSuspended means that the index is not written now, see Suspend.
+	ErrSuspended = errors.New("meta: the index is not written while the disk is nearly full")
 	// ErrOverflow: the disk did not take what was put for so long that records
 	// had to be dropped. No Commit succeeds any more, so none is acknowledged.
 	ErrOverflow = errors.New("meta: changes could not be written and exceeded their memory; restart hubd once the disk works again")
@@ -106,6 +108,7 @@ type Store struct {
 	hintsLost atomic.Bool   // a hint was dropped: the rest is not of one moment
 	compactMu sync.Mutex    // one compaction or export at a time; before flushMu in the lock order
 	stats     counters
+	suspended atomic.Bool // see Suspend
 
 	wake   chan struct{} // something to flush
 	urgent chan struct{} // flush without waiting
@@ -174,7 +177,9 @@ func (s *Store) change(key, value []byte, op byte) {
 	}
 	switch op {
 	case opDelete:
-		s.live.durable.put(key, nil, true)
+		if !s.suspended.Load() || !s.undo(key) {
+			s.live.durable.put(key, nil, true)
+		}
 		s.pending.add(key, opDelete, nil)
 	case opPutNew:
 		s.live.durable.putNew(key, value)
@@ -225,8 +230,8 @@ func (s *Store) Commit() error {
 	s.mu.Lock()
 	full := s.live.bytes() > overlayFull
 	s.mu.Unlock()
-	if full {
-		if err := s.Flush(); err != nil {
+	if full && !s.suspended.Load() {
+		if err := s.Flush(); err != nil && !errors.Is(err, ErrSuspended) {
 			return err
 		}
 	}
