@@ -80,12 +80,23 @@ func (p *Pool) start(c *Conn) {
 // run is a slot's goroutine: one handshake after the other, as long as some wait.
 func (p *Pool) run(j job) {
 	for ok := true; ok; j, ok = p.next(j) {
-		p.tokens <- struct{}{}
+		p.take()
 		err := j.c.tc.Handshake()
-		<-p.tokens
+		p.give()
 		j.h.finish(err)
 		eventloop.Nudge(j.c.below) // the loop takes over
 	}
+}
+
+// take waits for a processor.
+func (p *Pool) take() { p.tokens <- struct{}{} }
+
+// give lets the next handshake have it. Everybody else goes first: those who wait for a token are made runnable by the
+// one who gives it, right behind him, and without a pause a long row of handshakes would keep a loop, which was woken
+// meanwhile, in the scheduler's global queue for tens of milliseconds.
+func (p *Pool) give() {
+	runtime.Gosched()
+	<-p.tokens
 }
 
 // next takes the first handshake that waits and whose connection is still there. Without one, the slot is free.
@@ -217,9 +228,9 @@ func (h *handshake) read(p []byte, pool *Pool) (int, error) {
 		}
 		h.mu.Unlock()
 		h.parkedAt.Store(time.Now().UnixNano())
-		<-pool.tokens // it uses no processor while it waits
+		pool.give() // it uses no processor while it waits
 		<-h.more
-		pool.tokens <- struct{}{}
+		pool.take()
 		h.parkedAt.Store(0)
 		h.mu.Lock()
 	}

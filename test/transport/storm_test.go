@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,21 +70,26 @@ func TestHandshakeStorm(t *testing.T) {
 	}
 	plain := hubtest.Dial(t, s.Addr(), mqttc.Connect{Version: 5, ClientID: "plain", Clean: true, KeepAlive: 60})
 	conns = append(conns, plain.Conn)
-	ping := func(d time.Duration) (worst time.Duration, n int) {
-		end := time.Now().Add(d)
-		for time.Now().Before(end) {
+	ping := func(d time.Duration) (took []time.Duration) {
+		pace := time.NewTicker(10 * time.Millisecond)
+		defer pace.Stop()
+		for end := time.After(d); ; {
 			for _, c := range conns {
 				begin := time.Now()
 				if err := c.Ping(); err != nil {
 					t.Fatal(err)
 				}
-				worst, n = max(worst, time.Since(begin)), n+1
+				took = append(took, time.Since(begin))
 			}
-			time.Sleep(10 * time.Millisecond) // the pace of the measurement
+			select {
+			case <-end:
+				slices.Sort(took)
+				return took
+			case <-pace.C:
+			}
 		}
-		return worst, n
 	}
-	calm, _ := ping(2 * time.Second)
+	calm := ping(2 * time.Second)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), stormEnv+"="+s.tls)
 	var out strings.Builder
@@ -95,7 +101,7 @@ func TestHandshakeStorm(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	worst, n := ping(10 * time.Second)
+	took := ping(10 * time.Second)
 	_ = stdin.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err, out.String())
@@ -104,8 +110,14 @@ func TestHandshakeStorm(t *testing.T) {
 	if _, err := fmt.Sscanf(out.String(), "%d made, %d failed", &made, &failed); err != nil || made < 1000 {
 		t.Errorf("there was no storm: %q", out.String())
 	}
-	t.Logf("%d handshakes in 10 s, %d failed; %d pings, the slowest took %v, %v before the storm", made, failed, n, worst, calm)
-	if worst > 100*time.Millisecond {
+	worst := took[len(took)-1]
+	t.Logf("%d handshakes in 10 s, %d failed; %d pings: median %v, 99%% %v, slowest %v; before the storm: slowest %v",
+		made, failed, len(took), took[len(took)/2], took[len(took)*99/100], worst, calm[len(calm)-1])
+	switch before := calm[len(calm)-1]; {
+	case worst <= 100*time.Millisecond:
+	case before > 10*time.Millisecond:
+		t.Skip("not judged: the machine is too busy with other things")
+	default:
 		t.Errorf("PINGRESP took %v", worst)
 	}
 }
@@ -189,8 +201,8 @@ func connectIdle(t *testing.T, s *site, addr string, cfg *tls.Config, n int) []n
 func settledRSS(t *testing.T, h *harness.Hub) int64 {
 	t.Helper()
 	last := int64(1 << 62)
-	for {
-		time.Sleep(3 * time.Second) // the collector and the sweep of idle buffers have their own pace
+	// The collector and the sweep of idle buffers have their own pace.
+	for pace := time.NewTicker(3 * time.Second); ; <-pace.C {
 		rss, err := h.RSS()
 		if err != nil {
 			t.Fatal(err)
