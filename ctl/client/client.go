@@ -50,6 +50,9 @@ func New(socket string) *Client {
 	}}}
 }
 
+// Socket is where the hub is.
+func (c *Client) Socket() string { return c.socket }
+
 // Find returns the first of the candidate sockets on which a hub answers. When
 // none does, the error names them all; a socket that may not be opened ends the
 // search, because there is a hub behind it.

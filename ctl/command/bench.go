@@ -106,7 +106,7 @@ func (f *benchFlags) messages(c *cobra.Command) {
 		flags.IntVar(&f.SubQoS, "sub-qos", f.SubQoS, "QoS of subscriptions (default as --qos)")
 		flags.Lookup("sub-qos").DefValue = "0" // not shown
 	}
-	flags.IntVar(&f.Window, "window", f.Window, "unacknowledged publishes per publisher")
+	flags.IntVar(&f.Window, "window", f.Window, "unacknowledged publishes per publisher; of QoS 0 so many before each ping")
 	flags.Float64VarP(&f.RatePerS, "rate", "r", 0, "messages per second of all publishers together (default as fast as it goes)")
 	flags.DurationVar(&f.Settle, "settle", f.Settle, "give up when nothing has moved for so long")
 }

@@ -25,7 +25,7 @@ func (a *app) configCommand() *cobra.Command {
 			"what that file gives. Secrets are never shown.",
 		RunE: func(c *cobra.Command, args []string) error { return a.configShow(c, args) },
 	}
-	return a.group("config", "The configuration", check, show)
+	return a.group("config", "The configuration", check, show, a.reloadCommand())
 }
 
 // loadConfig loads the file that --config names for its socket. All that is wrong

@@ -78,7 +78,7 @@ func (a *app) clientCommand() *cobra.Command {
 			return hub.Clients(ctx)
 		}, writeClients),
 	}
-	return a.group("client", "The connected clients", ls)
+	return a.group("client", "The connected clients", ls, a.clientShowCommand(), a.kickCommand())
 }
 
 func writeClients(w io.Writer, clients []api.Client) {

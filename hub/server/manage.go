@@ -139,7 +139,7 @@ func (s *Server) Access() api.Access {
 		}
 		return path
 	}
-	return api.Access{UsersFile: abs(l.UsersFile), ACLFile: abs(l.ACLFile), Users: l.Users, Rules: l.Rules}
+	return api.Access{ConfigFile: abs(s.cfg.File), UsersFile: abs(l.UsersFile), ACLFile: abs(l.ACLFile), Users: l.Users, Rules: l.Rules}
 }
 
 // CheckACL implements admin.Guard.

@@ -65,7 +65,7 @@ var libraries = []library{
 	{prefix: "github.com/eclipse/paho", dirs: []string{"test"}, tests: true},
 	{prefix: "github.com/gobwas/ws", dirs: []string{"adapters/websocket"}, tests: true},
 	{prefix: "golang.org/x/crypto", dirs: []string{"hub/auth"}},
-	{prefix: "golang.org/x/sys", dirs: []string{"internal", "storage", "adapters/eventloop", "hub/server", "test"}, tests: true},
+	{prefix: "golang.org/x/sys", dirs: []string{"internal", "storage", "adapters/eventloop", "hub/server", "ctl/command", "test"}, tests: true},
 }
 
 func TestImportTable(t *testing.T) {

@@ -52,10 +52,11 @@ type Ban struct {
 
 // Access says which users and rules are in force.
 type Access struct {
-	UsersFile string `json:"users_file"` // absolute; empty: none
-	ACLFile   string `json:"acl_file"`
-	Users     int    `json:"users"`
-	Rules     int    `json:"rules"`
+	ConfigFile string `json:"config_file"` // absolute; empty: the built-in configuration
+	UsersFile  string `json:"users_file"`  // absolute; empty: none
+	ACLFile    string `json:"acl_file"`
+	Users      int    `json:"users"`
+	Rules      int    `json:"rules"`
 }
 
 // ACLQuery asks what a client may do.
