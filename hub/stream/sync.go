@@ -133,12 +133,18 @@ func (y *syncer) pass(all bool) (wait time.Duration) {
 }
 
 // sync syncs p if anything is unsynced. The request flag is cleared first: an append during the fdatasync asks again.
+// A request is answered in any case: a sync that ran between the append and the request has covered it, and whoever
+// appended was not ready to be told then.
 func (y *syncer) sync(p *Partition) {
-	p.syncing.Store(false)
+	asked := p.syncing.Swap(false)
 	before := p.Log.Synced()
 	if before >= p.Log.Next() {
+		if asked {
+			y.onSynced(p, before)
+		}
 		return
 	}
+	unsynced := p.unsynced.Load()
 	synced, err := p.Log.Sync()
 	if err != nil {
 		if !y.failed[p] {
@@ -147,6 +153,7 @@ func (y *syncer) sync(p *Partition) {
 		}
 		return
 	}
+	p.unsynced.Add(-unsynced)
 	if y.failed[p] {
 		delete(y.failed, p)
 		y.set.o.Logger.Info("sync works again", "partition", p.Name)
