@@ -101,6 +101,19 @@ crash: ## kill -9 under load, restart, compare; prints what was checked
 bench: ## Go benchmarks; BENCH=REGEXP chooses
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
+# What bench-compare runs, how often, and the flags of bench-peers.
+HOT   ?= ./adapters/mqtt/packet ./hub/message ./hub/topic ./hub/broker ./storage/seglog
+COUNT ?= 6
+PEERS ?= -rounds 3 -out docs/BENCHMARKS.md
+
+.PHONY: bench-compare
+bench-compare: ## benchmarks of the hot path now and at REF=COMMIT, side by side; BENCH, HOT and COUNT choose
+	test/bench/compare.sh '$(REF)' '$(BENCH)' '$(COUNT)' $(HOT)
+
+.PHONY: bench-peers
+bench-peers: ## the hub beside mosquitto, nats-server and mochi, into docs/BENCHMARKS.md; PEERS=-quick to try
+	$(GO) run ./test/bench $(PEERS)
+
 .PHONY: e2e
 e2e: ## the black-box suites of test/ against freshly built binaries
 	HUB_TEST_E2E=1 $(GO) test -count=1 -timeout 60m -v ./test/...

@@ -19,7 +19,7 @@ type publisher struct {
 	flows  flows    // of this publisher, in turn
 	topics []string // of the flows
 	c      *conn
-	window int
+	window int // unacknowledged messages; of QoS 0 two windows, see ask
 	acks   *recorder // delay until the acknowledgement
 
 	// With a rate only.
@@ -33,6 +33,8 @@ type publisher struct {
 	nextID   uint16
 	flight   []flight // by packet id, modulo its length
 	inFlight int
+	unasked  int   // QoS 0: messages since the last ping
+	asked    []int // QoS 0: messages before each ping that is not answered
 	quota    int64 // measured messages still to be sent
 	index    int64 // messages sent
 	finished bool  // nothing more will be sent
@@ -48,7 +50,7 @@ type flight struct {
 	id     uint16 // 0: free
 }
 
-var errUnexpectedAck = errors.New("the broker acknowledged a publish that was not outstanding")
+var errUnexpectedAck = errors.New("the broker acknowledged what was not outstanding")
 
 func (p *publisher) init(quota int64) {
 	size := 2
@@ -74,7 +76,9 @@ func (p *publisher) closedLoop() error {
 		now := p.run.now()
 		for len(p.c.out) < fillBytes && p.room() && p.more(now) {
 			p.push(now)
+			p.ask()
 		}
+		p.ask()
 		if err := p.c.flush(); err != nil {
 			return err
 		}
@@ -103,7 +107,31 @@ func (p *publisher) more(at int64) bool {
 
 // room reports whether the window takes another message. An id that is still out blocks those behind it.
 func (p *publisher) room() bool {
-	return p.qos == 0 || p.inFlight < p.window && p.flight[int(p.idAfter())%len(p.flight)].id == 0
+	if p.qos == 0 {
+		return p.try != nil || p.inFlight < 2*p.window
+	}
+	return p.inFlight < p.window && p.flight[int(p.idAfter())%len(p.flight)].id == 0
+}
+
+// ask sends a ping behind each window of QoS 0 messages, and behind the last: its answer says that the broker has read
+// them. Without, a closed loop would only measure how much the sockets hold.
+func (p *publisher) ask() {
+	if p.qos > 0 || p.unasked == 0 || p.unasked < p.window && !p.finished {
+		return
+	}
+	p.c.out = p.c.codec.AppendPing(p.c.out)
+	p.asked = append(p.asked, p.unasked)
+	p.unasked = 0
+}
+
+// answered takes the answer of the oldest ping.
+func (p *publisher) answered() error {
+	if len(p.asked) == 0 {
+		return errUnexpectedAck
+	}
+	p.inFlight -= p.asked[0]
+	p.asked = p.asked[:copy(p.asked, p.asked[1:])]
+	return nil
 }
 
 // idAfter is the next packet id: 0 is none.
@@ -125,6 +153,9 @@ func (p *publisher) push(at int64) {
 		m.ID = p.nextID
 		p.flight[int(m.ID)%len(p.flight)] = flight{at, m.ID}
 		p.inFlight++
+	} else if p.try == nil {
+		p.inFlight++
+		p.unasked++
 	}
 	if at >= p.run.measureFrom.Load() {
 		p.quota--
@@ -159,6 +190,10 @@ func (p *publisher) replies() error {
 				p.run.refusal(e.Refused)
 			} else {
 				p.acked.Add(1)
+			}
+		case Pong:
+			if err := p.answered(); err != nil {
+				return err
 			}
 		case Closed:
 			return e.Refused

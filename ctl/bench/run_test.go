@@ -105,6 +105,8 @@ func (b *tinyBroker) serve(c net.Conn) {
 			_, _ = c.Write([]byte{0x90, 3, body[0], body[1], 1})
 		case 3:
 			b.publish(c, first, body)
+		case 12:
+			_, _ = c.Write([]byte{0xd0, 0})
 		case 14:
 			s.conn = nil
 			b.mu.Unlock()
