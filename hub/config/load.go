@@ -70,10 +70,17 @@ func parse(file, text string) (*Config, error) {
 	c := &Config{File: file}
 	r := &reader{file: file, lines: locate(text), given: map[string]bool{}}
 	r.read(doc, c)
-	if len(r.problems) == 0 {
-		c.given = r.given
-		c.resolve()
-		r.problems = c.problems(r.lines)
+	c.given = r.given
+	c.resolve()
+	// What could be read is judged too, so that one look at the file mends it all; what could not has its default.
+	bad := map[string]bool{}
+	for _, p := range r.problems {
+		bad[p.Key] = true
+	}
+	for _, p := range c.problems(r.lines) {
+		if !bad[p.Key] {
+			r.problems = append(r.problems, p)
+		}
 	}
 	if len(r.problems) == 0 {
 		c.moveMainLast()
