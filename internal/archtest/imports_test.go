@@ -58,6 +58,7 @@ var libraries = []library{
 	{prefix: "github.com/nats-io/nkeys", tests: true},
 	{prefix: "github.com/BurntSushi/toml", dirs: []string{"hub/config"}},
 	{prefix: "github.com/spf13/cobra", dirs: []string{"ctl"}},
+	{prefix: "github.com/spf13/pflag", dirs: []string{"ctl"}}, // cobra's own
 	{prefix: "github.com/HdrHistogram/hdrhistogram-go", dirs: []string{"ctl/bench"}},
 	{prefix: "github.com/prometheus/", dirs: []string{"hub/admin", "hub/server"}},
 	{prefix: "github.com/coreos/go-systemd/v22", dirs: []string{"hub/server"}},
