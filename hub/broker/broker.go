@@ -63,7 +63,8 @@ type Conn interface {
 	Attached(c *Client, present bool)
 	// Room reports whether n more bytes may be queued towards the client.
 	Room(n int) bool
-	// Send queues a PUBLISH. False: it is larger than the client takes and was dropped [MQTT-3.1.2-25].
+	// Send queues a PUBLISH; d is valid during the call. False: it is larger than the client takes and was dropped
+	// [MQTT-3.1.2-25].
 	Send(d *Delivery) bool
 	// SendRelease queues a PUBREL.
 	SendRelease(id uint16)

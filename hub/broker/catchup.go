@@ -381,7 +381,7 @@ func (l *Loop) deliverRecord(c *Client, ch *chunk, it *chunkItem) bool {
 		if !c.conn.Room(size) {
 			return false
 		}
-		l.send(c, &Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: l.msg.Retain && it.grant.RetainAsPublished})
+		l.send(c, Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: l.msg.Retain && it.grant.RetainAsPublished})
 	case (qos == 2 || c.group != nil) && len(c.skip) > 0 && c.skip[flightKey{it.part, it.offset}]:
 	case c.Flights.Len() >= c.window || !c.conn.Room(size):
 		return false
@@ -401,7 +401,7 @@ func (l *Loop) launch(c *Client, it *chunkItem, qos byte, retained bool) {
 	l.noteFlight(c, f)
 	l.markActive(c)
 	l.b.Stats.CatchupRecords.Add(1)
-	l.send(c, &Delivery{Msg: &l.msg, QoS: qos, ID: f.ID, SubIDs: it.grant.SubIDs,
+	l.send(c, Delivery{Msg: &l.msg, QoS: qos, ID: f.ID, SubIDs: it.grant.SubIDs,
 		Retain: retained || l.msg.Retain && it.grant.RetainAsPublished})
 }
 
@@ -417,7 +417,7 @@ func (l *Loop) deliverRetained(c *Client, ch *chunk, it *chunkItem) bool {
 		if qos > 0 {
 			l.launch(c, it, qos, true)
 		} else {
-			l.send(c, &Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: true})
+			l.send(c, Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: true})
 		}
 	}
 	c.popRetained()
@@ -447,14 +447,19 @@ func (l *Loop) resendFlight(c *Client, ch *chunk, it *chunkItem) bool {
 		if c.Flights.Len()-c.unsent >= c.window || !c.conn.Room(it.c-it.t+packetOverhead) {
 			return false
 		}
-		l.prepare(ch, it)
+		alive := l.prepare(ch, it)
 		if !c.mayReceive(l.msg.Topic) { // any more
 			l.endFlight(c, f)
 			l.b.Stats.DeniedDelivery.Add(1)
 			break
 		}
+		if c.group != nil && !alive { // to another member it would be a new delivery
+			l.endFlight(c, f)
+			l.b.Stats.DroppedExpired.Add(1)
+			break
+		}
 		l.b.Stats.Resent.Add(1)
-		l.send(c, &Delivery{Msg: &l.msg, QoS: f.QoS, ID: f.ID, Dup: true, SubIDs: f.SubIDs,
+		l.send(c, Delivery{Msg: &l.msg, QoS: f.QoS, ID: f.ID, Dup: true, SubIDs: f.SubIDs,
 			Retain: f.Retained || l.msg.Retain && f.RetainAsPublished})
 	}
 	if f = c.Flights.Get(it.id); f != nil && f.Unsent {

@@ -57,7 +57,7 @@ func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, sha
 		return
 	}
 	if qos == 0 {
-		l.send(c, &Delivery{Msg: m, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
+		l.send(c, Delivery{Msg: m, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
 		return
 	}
 	l.markActive(c)
@@ -68,11 +68,14 @@ func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, sha
 		c.reached(p.ID, offset+1)
 	}
 	l.noteFlight(c, f)
-	l.send(c, &Delivery{Msg: m, QoS: qos, ID: f.ID, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
+	l.send(c, Delivery{Msg: m, QoS: qos, ID: f.ID, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
 }
 
-func (l *Loop) send(c *Client, d *Delivery) {
-	if !c.conn.Send(d) {
+// send queues a message. The delivery is handed over in the loop's scratch, since one for each would be an allocation;
+// a group's connection uses it again for its member, when it is done with its own.
+func (l *Loop) send(c *Client, d Delivery) {
+	l.delivery = d
+	if !c.conn.Send(&l.delivery) {
 		l.b.Stats.DroppedTooLarge.Add(1)
 		if f := c.Flights.Get(d.ID); f != nil { // as if its delivery had been completed [MQTT-3.1.2-25]
 			l.endFlight(c, f)

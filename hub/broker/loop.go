@@ -44,6 +44,7 @@ type Loop struct {
 	handoff     []mail   // by loop id: messages for members of shared subscriptions on other loops
 	unrecord    [][]byte // records of their QoS 2 messages that are done with
 	shared      Shared
+	delivery    Delivery // scratch of send
 	msg         message.Message
 	headers     seglog.Headers
 	lastTick    []int64 // the position vector of the previous tick

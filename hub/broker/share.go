@@ -278,7 +278,7 @@ func (l *Loop) give(m *member, id uint16, p *partition, offset int64, shared *Sh
 	msg := &l.msg
 	d := Delivery{Msg: msg, QoS: min(msg.QoS, m.qos), Retain: msg.Retain && m.retain, SubIDs: m.subIDs, Shared: shared}
 	if d.QoS == 0 {
-		l.send(c, &d)
+		l.send(c, d)
 		if id > 0 {
 			l.shareTell(shareEvent{what: shareDone, member: m, id: id, part: p, offset: offset})
 		}
@@ -290,7 +290,7 @@ func (l *Loop) give(m *member, id uint16, p *partition, offset int64, shared *Sh
 	f.RetainAsPublished, f.SubIDs, f.Share, f.ShareID = m.retain, m.subIDs, m, id
 	d.ID = f.ID
 	l.noteFlight(c, f)
-	l.send(c, &d)
+	l.send(c, d)
 }
 
 // shareTell is tell from a member's loop: without mail when the group lives there.

@@ -222,7 +222,7 @@ func (s *shareConn) Send(d *Delivery) bool {
 		}
 	}
 	if m.to.loop == l {
-		l.give(m, d.ID, p, offset, d.Shared)
+		l.give(m, d.ID, p, offset, d.Shared) // d is the member's from here on
 		return true
 	}
 	m.out++

@@ -84,5 +84,5 @@ func (l *Loop) sendSys(a *attachment, name, value string, ids []uint32, retain b
 		l.b.Stats.DroppedQoS0.Add(1)
 		return
 	}
-	l.send(a.client, &Delivery{Msg: &m, Retain: retain, SubIDs: ids})
+	l.send(a.client, Delivery{Msg: &m, Retain: retain, SubIDs: ids})
 }

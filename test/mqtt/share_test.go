@@ -332,3 +332,21 @@ func churn(t *testing.T, addr, id string, c *mqttc.Conn, drops bool, seen []atom
 		_ = c.Ack(mqttc.PUBACK, p.ID) // a failure shows at the next read
 	}
 }
+
+// TestShareExpiredIsNotRedispatched: a message that expires while an absent member had it is given to nobody.
+func TestShareExpiredIsNotRedispatched(t *testing.T) {
+	addr := hubtest.Start(t, nil).Addr()
+	list := members(t, addr, "$share/g/s/+", 2, 1, clean5)
+	pub := hubtest.Dial(t, addr, clean5("pub"))
+	short := mqttc.Props{{ID: mqttc.PropMessageExpiry, Num: 1}}
+	pub.PubPacket(mqttc.Packet{Topic: "s/1", Payload: []byte("short"), QoS: 1, Props: short})
+	pub.Pub("s/1", "other", 1)
+	pub.Pub("s/1", "long", 1)
+	list[0].WantPacket(mqttc.PUBLISH)
+	list[0].WantPacket(mqttc.PUBLISH)
+	list[1].Want("s/1", "other", 1)
+	<-time.After(1500 * time.Millisecond)
+	list[0].Abort()
+	list[1].Want("s/1", "long", 1)
+	list[1].WantNothing()
+}
