@@ -34,8 +34,9 @@ type Conn struct {
 	sinceMs     int64 // hub time of the connection
 	keepAliveMs int64 // one and a half times the keep-alive; 0: none
 	dueMs       int64
-	prev, next  *Conn // in the wheel
-	buffered    int   // bytes the socket had not taken, when last looked at
+	prev, next  *Conn  // in the wheel
+	in, sent    uint64 // messages from and to the client
+	buffered    int    // bytes the socket had not taken, when last looked at
 
 	need      int32 // bytes that the next packet needs to be complete
 	maxPacket uint32
@@ -171,6 +172,9 @@ func (c *Conn) fail(code byte, reason string) {
 		}
 		c.queue(packet.AppendDisconnect(c.buffer(), code, reason))
 		c.words = true
+	}
+	if c.phase == phaseWaiting { // the CONNACK that is prepared promises a session
+		c.l.giveBuffer(c)
 	}
 	c.end(0)
 }

@@ -228,11 +228,14 @@ func connackFlags(b []byte) int {
 func (c *Conn) refuse(code byte, reason string) {
 	c.l.s.Stats.Refused.Add(1)
 	known := c.version == packet.V31 || c.version == packet.V311
-	if !known && c.version < packet.V5 { // not even the version could be read
-		c.end(0)
-		return
-	}
 	version := min(c.version, packet.V5)
+	if !known && c.version < packet.V5 {
+		if c.version == 0 || code != packet.CodeUnsupportedProtocolVersion { // not even the version could be read
+			c.end(0)
+			return
+		}
+		version, known = packet.V311, true // an older one is told in the oldest words there are [MQTT-3.1.2-2]
+	}
 	if known {
 		if _, ok := packet.ConnackV3(code); !ok {
 			c.end(0)

@@ -280,7 +280,7 @@ func (l *loop) judge(c *Conn, now int64) int64 {
 	}
 	if c.phase < phaseConnected {
 		l.s.Stats.ConnectTimeouts.Add(1)
-		c.end(0)
+		c.fail(packet.CodeUnspecified, "")
 		return 0
 	}
 	c.trim()
