@@ -121,6 +121,7 @@ type Limits struct {
 	QoS0LagMs          int64 // a QoS 0 message older than this is not sent to a client that was slow
 	CatchupBytes       int64 // bytes of log read ahead for all sessions together
 	InboundBytes       int64 // bytes appended and not yet committed, per partition
+	QoS0WhenLow        bool  // QoS 0 is written although the disk is nearly full
 }
 
 // Options of a Broker.
@@ -131,6 +132,8 @@ type Options struct {
 	Logger  *slog.Logger
 	Limits  Limits
 	Rights  rightsFunc // nil: everybody may do everything
+	// DiskLow reports whether the disk is nearly full; nil: it never is.
+	DiskLow func() bool
 }
 
 // Broker routes messages. Its methods are safe for concurrent use; those of a Loop belong to that loop.
@@ -175,6 +178,7 @@ type Stats struct {
 	DroppedQoS0, DroppedExpired, DroppedTrimmed, DroppedTooLarge atomic.Int64
 	RefusedFull, RefusedWrite, RefusedBusy, Unroutable           atomic.Int64
 	RefusedRetained, Flapping                                    atomic.Int64
+	RefusedDisk, DroppedDisk, WriteBehindFailed, LostBehind      atomic.Int64
 	DeniedPublish, DeniedSubscribe, DeniedDelivery, Kicked       atomic.Int64
 	MailGaps, Resent, Takeovers, Commits, CommitBytes            atomic.Int64
 	CatchupJobs, CatchupRecords, CatchupScanned                  atomic.Int64
@@ -193,6 +197,8 @@ type partition struct {
 	bytes      int64    // in open, writing and awaiting
 	writing    *batch   // taken from open, not yet committed or refused
 	awaiting   []*batch // written, not yet synced: Synced streams only
+	stuck      *batch   // taken and not written, since the write failed: Memory streams only
+	due, armed bool     // of streams that linger: write now; a timer is under way
 
 	// posted is the offset below which mail has been posted to every loop that wants it. It is stored after the mail.
 	posted atomic.Int64
@@ -200,10 +206,12 @@ type partition struct {
 
 // batch is records that are committed together, and who waits for them.
 type batch struct {
-	b     seglog.Builder
-	pend  []pending
-	bytes int64    // of pend, about
-	after []func() // called when the batch has been acknowledged or refused
+	b      seglog.Builder
+	pend   []pending
+	bytes  int64    // of pend, about
+	acked  int      // records handed out before the write: Memory streams only
+	urgent bool     // has a retained message: Memory streams write it before they hand it out
+	after  []func() // called when the batch has been acknowledged or refused
 }
 
 // pending is what the commit of one record needs to know.
@@ -250,6 +258,7 @@ func (b *Broker) Stop() {
 	close(b.stop)
 	b.wg.Wait()
 	b.catchup.stop()
+	b.flushBehind()
 }
 
 // Connections is the number of attached clients, Sessions of all sessions, Subscriptions of those of attached clients.

@@ -542,6 +542,7 @@ func (r *reader) readRetained(ch *chunk, w *retItem) {
 func (r *reader) find(ch *chunk, it *chunkItem) bool {
 	if r.part != it.part || it.offset < r.at || it.offset >= r.end {
 		p := r.b.parts[it.part]
+		r.b.readable(p, it.offset)
 		var err error
 		if r.buf, err = p.Log.Read(it.offset, readBytes/4, r.buf[:0]); err != nil {
 			r.end = 0
@@ -604,7 +605,7 @@ func (ch *chunk) isFull() bool { return len(ch.buf) >= chunkBytes || len(ch.item
 // which is the cursor's own when nothing more is committed, and how many bytes it looked at.
 func (r *reader) readSome(ch *chunk, j *job, cur *session.Cursor) (next int64, scanned int) {
 	p, from := r.b.parts[cur.Part], cur.Next
-	committed := p.Committed()
+	committed := r.b.readable(p, from)
 	if first := p.Log.First(); from < first {
 		r.b.Stats.DroppedTrimmed.Add(first - from)
 		from = first

@@ -57,11 +57,17 @@ func (b *Broker) match(e *topicEntry) *matchSet {
 // committed hands a committed batch out: first to everybody who wants it, then the acknowledgements. It is the only
 // place from which a publish is acknowledged, and it runs once per batch, in offset order.
 func (b *Broker) committed(p *partition, bt *batch, l *Loop) {
-	base := bt.b.Next() - int64(len(bt.pend))
-	p.SetCommitted(bt.b.Next()) // before the matches below are made: see match
-	bytes := bt.b.Bytes()
-	for i := range bt.pend {
-		pd := &bt.pend[i]
+	b.handOut(p, bt.pend, bt.b.Base(), bt.b.Bytes(), l)
+	b.Stats.InBytes.Add(bt.bytes)
+	b.settleBatch(p, bt)
+}
+
+// handOut is committed for records whose offsets begin at base.
+func (b *Broker) handOut(p *partition, pend []pending, base int64, bytes []byte, l *Loop) {
+	next := base + int64(len(pend))
+	p.SetCommitted(next) // before the matches below are made: see match
+	for i := range pend {
+		pd := &pend[i]
 		offset := base + int64(i)
 		if pd.quiet {
 			continue
@@ -71,8 +77,8 @@ func (b *Broker) committed(p *partition, bt *batch, l *Loop) {
 		}
 		b.fanOut(p, pd, offset, bytes, l)
 	}
-	p.posted.Store(bt.b.Next())
-	b.acknowledge(p, bt, l, CodeOK)
+	p.posted.Store(next)
+	b.acknowledge(p, pend, base, l, CodeOK)
 }
 
 func (b *Broker) fanOut(p *partition, pd *pending, offset int64, bytes []byte, l *Loop) {
@@ -112,11 +118,10 @@ func (b *Broker) fanOut(p *partition, pd *pending, offset int64, bytes []byte, l
 	}
 }
 
-// acknowledge answers every publish of a batch, in order: directly on the committer's own loop, by mail elsewhere.
-func (b *Broker) acknowledge(p *partition, bt *batch, l *Loop, code byte) {
-	base := bt.b.Next() - int64(len(bt.pend))
-	for i := 0; i < len(bt.pend); {
-		pd := &bt.pend[i]
+// acknowledge answers every publish, in order: directly on the committer's own loop, by mail elsewhere.
+func (b *Broker) acknowledge(p *partition, pend []pending, base int64, l *Loop, code byte) {
+	for i := 0; i < len(pend); {
+		pd := &pend[i]
 		switch {
 		case pd.done != nil:
 			pd.done(p.Partition, base+int64(i), code)
@@ -127,13 +132,16 @@ func (b *Broker) acknowledge(p *partition, bt *batch, l *Loop, code byte) {
 			pd.conn.Ack(pd.seq, code)
 			i++
 		default:
-			i = postAcks(bt.pend, i, code)
+			i = postAcks(pend, i, code)
 		}
 	}
 	if code == CodeOK {
-		b.Stats.In.Add(int64(len(bt.pend)))
-		b.Stats.InBytes.Add(bt.bytes)
+		b.Stats.In.Add(int64(len(pend)))
 	}
+}
+
+// settleBatch ends the account of a batch whose publishes have been answered.
+func (b *Broker) settleBatch(p *partition, bt *batch) {
 	p.mu.Lock()
 	if p.writing == bt {
 		p.writing = nil

@@ -363,7 +363,7 @@ func (l *Loop) afterPending(fn func()) {
 		p.mu.Lock()
 		var last *batch
 		switch {
-		case len(p.open.pend) > 0:
+		case len(p.open.pend) > p.open.acked:
 			last = p.open
 		case p.writing != nil:
 			last = p.writing

@@ -55,6 +55,9 @@ func (l *Loop) Publish(from *Client, conn Conn, seq uint32, m *message.Message) 
 		from.okTopic = e.name
 	}
 	p, code := l.b.choose(e, from)
+	if code == CodeOK && l.b.diskRefuses(m.QoS) {
+		code = CodeQuotaExceeded
+	}
 	if code == CodeOK && m.Retain && l.b.retained.isFull(&l.b.o.Limits, e.name, len(m.Payload)) {
 		l.b.Stats.RefusedRetained.Add(1)
 		code = CodeQuotaExceeded
@@ -77,6 +80,9 @@ func (l *Loop) Publish(from *Client, conn Conn, seq uint32, m *message.Message) 
 func (b *Broker) PublishDirect(m *message.Message, done func(part *stream.Partition, offset int64, code byte)) {
 	e := b.newEntry(string(m.Topic))
 	p, code := b.choose(e, nil)
+	if code == CodeOK && b.diskRefuses(m.QoS) {
+		code = CodeQuotaExceeded
+	}
 	if code == CodeOK {
 		var headers seglog.Headers
 		m.AppendHeaders(&headers)
@@ -130,6 +136,7 @@ func (b *Broker) append(p *partition, e *topicEntry, m *message.Message, headers
 	pd.loc = p.open.b.Append(m.TimeMs, m.Topic, m.Payload, headers)
 	pd.timeMs = pd.loc.TimeMs
 	p.open.pend = append(p.open.pend, pd)
+	p.open.urgent = p.open.urgent || pd.retain
 	p.open.bytes += n
 	p.bytes += n
 	p.mu.Unlock()
@@ -150,7 +157,7 @@ func (b *Broker) commit(p *partition, l *Loop) {
 	}
 	p.committing = true
 	for range commitPasses {
-		if len(p.open.pend) == 0 {
+		if !b.ripe(p, l) {
 			p.committing = false
 			p.mu.Unlock()
 			return
@@ -162,7 +169,7 @@ func (b *Broker) commit(p *partition, l *Loop) {
 		p.writing = nil
 	}
 	p.committing = false
-	more := len(p.open.pend) > 0
+	more := len(p.open.pend) > 0 && (p.due || p.Stream.Linger <= 0 || p.open.acked < len(p.open.pend))
 	p.mu.Unlock()
 	if more { // hand over, so that this loop's own clients are served
 		if l != nil {
@@ -203,6 +210,7 @@ func (p *partition) take() *batch {
 	next.b.Reset(bt.b.Next())
 	next.b.Floor(bt.b.LastTime())
 	p.open, p.writing = next, bt
+	p.due = false
 	return bt
 }
 
@@ -213,6 +221,7 @@ func (p *partition) recycle(bt *batch) {
 		bt.pend = nil
 	}
 	bt.pend = bt.pend[:0]
+	bt.acked, bt.urgent = 0, false
 	p.mu.Lock()
 	if p.spare == nil {
 		p.spare = bt
@@ -221,6 +230,10 @@ func (p *partition) recycle(bt *batch) {
 }
 
 func (b *Broker) write(p *partition, bt *batch, l *Loop) {
+	if p.Stream.Durability == stream.Memory {
+		b.writeBehind(p, bt, l)
+		return
+	}
 	n := bt.b.Len()
 	if err := p.Log.Append(&bt.b); err != nil {
 		b.refuse(p, bt, l, err)
@@ -281,6 +294,7 @@ func (b *Broker) refuse(p *partition, bt *batch, l *Loop, err error) {
 	p.mu.Unlock()
 	for _, x := range []*batch{bt, behind} {
 		b.Stats.RefusedWrite.Add(int64(len(x.pend)))
-		b.acknowledge(p, x, l, CodeQuotaExceeded)
+		b.acknowledge(p, x.pend, x.b.Base(), l, CodeQuotaExceeded)
+		b.settleBatch(p, x)
 	}
 }

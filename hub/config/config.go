@@ -33,8 +33,15 @@ const (
 	TLS12 = "1.2"
 	TLS13 = "1.3"
 
+	DurabilityMemory  = "memory"
 	DurabilityWritten = "written"
 	DurabilitySynced  = "synced"
+
+	CompressionNone = "none"
+	CompressionZstd = "zstd"
+
+	QoS0Drop  = "drop"
+	QoS0Write = "write"
 
 	FullDropOldest = "drop-oldest"
 	FullRejectNew  = "reject-new"
@@ -54,6 +61,7 @@ type Config struct {
 	Log       Log        `toml:"log"`
 	Admin     Admin      `toml:"admin"`
 	Listeners []Listener `toml:"listener"`
+	Disk      Disk       `toml:"disk"`
 	Auth      Auth       `toml:"auth"`
 	Limits    Limits     `toml:"limits"`
 	// Streams are in matching order, first match wins; MainStream is last.
@@ -144,6 +152,13 @@ func (l *Listener) LocalOrigins() bool {
 	return len(l.WebSocket.Origins) == 0 && l.TLS.CertFile == "" && isLoopback(l.Address)
 }
 
+// Disk is what happens when the disk is nearly full.
+type Disk struct {
+	LowBytes     Bytes  `toml:"low_bytes"`     // 0: derived from the size of the disk
+	BallastBytes Bytes  `toml:"ballast_bytes"` // 0: derived from the size of the disk
+	QoS0         string `toml:"qos0"`          // drop, write
+}
+
 // Auth names the files that say who may do what.
 type Auth struct {
 	UsersFile string   `toml:"users_file"`
@@ -187,6 +202,7 @@ type Stream struct {
 	PartitionBy string    `toml:"partition_by"` // topic, client, level:N; see PartitionLevel
 	Durability  string    `toml:"durability"`
 	Compression string    `toml:"compression"`
+	Linger      Duration  `toml:"linger"`
 	Lanes       int       `toml:"lanes"`
 	Retention   Retention `toml:"retention"`
 	Dedup       Dedup     `toml:"dedup"`

@@ -71,6 +71,7 @@ var tables = []table{
 	{name: "log", doc: "The hub's own log lines, on standard error.", keys: logKeys},
 	{name: "admin", doc: "Where the hub is operated and watched.", keys: adminKeys},
 	{name: "listener", array: true, doc: "An address that devices connect to; repeat the table for several. Without any, the one shown here is used.", keys: listenerKeys},
+	{name: "disk", doc: "What happens when the disk of the data directory is nearly full. Nothing is deleted for it: it is not what bounds a stream.", keys: diskKeys},
 	{name: "auth", doc: "Who may do what.", keys: authKeys},
 	{name: "limits", doc: "What clients may make the hub do and hold.", keys: limitKeys},
 	{name: "stream", array: true, doc: "A durable log and the topics it captures; the first that matches takes a message. The stream main with filters [\"#\"] is built in and comes last; a table of that name changes its other keys.", keys: streamKeys},
@@ -134,6 +135,15 @@ var authKeys = []key{
 		doc: "For how long; also how long failed logins are remembered."},
 }
 
+var diskKeys = []key{
+	{name: "low_bytes", kind: kindBytes, computed: "a twentieth of the disk, from 16MiB to 1GiB, and at most a quarter", example: "256MiB", min: mib, max: tib,
+		doc: "Free space below which QoS 1 and 2 are refused: 0x97 in MQTT 5, a closed connection before. Reading, delivery and uplinks go on, and it ends by itself."},
+	{name: "ballast_bytes", kind: kindBytes, computed: "a hundredth of the disk, from 4MiB to 32MiB", example: "16MiB", min: mib, max: gib,
+		doc: "Size of a file that is given up when other programs take the rest, so that the hub's metadata can still be written."},
+	{name: "qos0", kind: kindChoice, def: QoS0Drop, choices: []string{QoS0Drop, QoS0Write},
+		doc: "What becomes of QoS 0 messages then: \"drop\" drops and counts them, \"write\" takes them as long as they fit."},
+}
+
 var limitKeys = []key{
 	{name: "max_packet_bytes", kind: kindBytes, def: "1MiB", min: kib, max: 256*mib - 1,
 		doc: "The largest MQTT packet accepted; told to MQTT 5 clients."},
@@ -192,10 +202,12 @@ var streamKeys = []key{
 		doc: "Order holds inside a partition. May not change once the stream has data."},
 	{name: "partition_by", def: PartitionByTopic, required: true, check: checkPartitionBy,
 		doc: "What chooses the partition: \"topic\", \"client\" (the publisher's client id), or \"level:N\" (the topic's Nth level, from 1)."},
-	{name: "durability", kind: kindChoice, def: DurabilityWritten, choices: []string{DurabilityWritten, DurabilitySynced}, later: []string{"memory", "uplinked"},
-		doc: "When a message is acknowledged: \"written\" survives kill -9, \"synced\" survives a power cut."},
-	{name: "compression", kind: kindChoice, def: "none", choices: []string{"none"}, later: []string{"zstd", "lz4", "snappy", "gzip"},
-		doc: "Of the record batches on disk."},
+	{name: "durability", kind: kindChoice, def: DurabilityWritten, choices: []string{DurabilityMemory, DurabilityWritten, DurabilitySynced}, later: []string{"uplinked"},
+		doc: "When a message is acknowledged: \"memory\" at once, written within linger, for data that the next second replaces; \"written\" survives kill -9, \"synced\" survives a power cut."},
+	{name: "compression", kind: kindChoice, def: "none", choices: []string{CompressionNone, CompressionZstd}, later: []string{"lz4", "snappy", "gzip"},
+		doc: "Of the record batches on disk. Give linger as well, or batches of a quiet stream are too small to compress."},
+	{name: "linger", kind: kindDuration, def: "0s", min: second / 1000, max: 10 * second, zero: "not at all, and 100ms with durability memory",
+		doc: "How long messages wait for others to be written with, up to 64KiB of them. Acknowledgements wait as long, except with durability memory: there it is how much may be lost."},
 	{name: "lanes", kind: kindInt, def: "1", min: 1, max: 10, maxNow: 1,
 		doc: "Priority classes, each a log of its own."},
 	{name: "retention.max_age", kind: kindDuration, def: "168h", min: second, max: 100 * 365 * 24 * hour, zero: "no limit by age",

@@ -27,6 +27,7 @@ import (
 	"edgehub/internal/hubtime"
 	"edgehub/internal/vfs"
 	"edgehub/storage/datadir"
+	"edgehub/storage/diskguard"
 	"edgehub/storage/meta"
 	"edgehub/storage/seglog"
 )
@@ -57,6 +58,8 @@ type Server struct {
 	started time.Time
 
 	dir     *datadir.Dir
+	disk    *diskguard.Guard
+	diskMeta atomic.Pointer[meta.Store] // whose index the guard suspends
 	meta    *meta.Store
 	clock   *hubtime.Clock
 	streams *stream.Set
@@ -148,24 +151,30 @@ func (s *Server) probe() error {
 
 func (s *Server) open() (err error) {
 	data := s.cfg.Hub.DataDir
+	if err := diskguard.MakeRoom(vfs.OS, data); err != nil {
+		s.log.Warn("no room could be made on a full disk", "err", err)
+	}
 	if s.dir, err = datadir.Open(vfs.OS, data); err != nil {
 		return usage{err}
 	}
+	s.watchDisk()
 	if s.admin, err = admin.Listen(admin.Options{Socket: s.cfg.Admin.Socket, Address: s.cfg.Admin.Address,
 		PayloadBytesMax: int64(s.cfg.Limits.MaxPacketBytes), Logger: s.log}); err != nil {
 		return usage{err}
 	}
-	s.meta, s.metaRec, err = meta.Open(meta.Options{FS: vfs.OS, DataDir: data, Salt: s.dir.Salt(), Logger: s.log})
+	s.meta, s.metaRec, err = meta.Open(meta.Options{FS: s.disk.FS(), DataDir: data, Salt: s.dir.Salt(), Logger: s.log})
 	if err != nil {
 		return err
 	}
 	s.sayMeta()
+	s.diskMeta.Store(s.meta)
+	s.diskChanged(s.disk.Low())
 	floor, err := broker.LastTime(s.meta)
 	if err != nil {
 		return err
 	}
 	s.clock = hubtime.New(floor)
-	s.streams, err = stream.Open(specs(s.cfg), stream.Options{FS: vfs.OS, Dir: filepath.Join(data, "streams"),
+	s.streams, err = stream.Open(specs(s.cfg), stream.Options{FS: s.disk.FS(), Dir: filepath.Join(data, "streams"),
 		QuarantineDir: filepath.Join(data, "quarantine"), Salt: s.dir.Salt(), Index: s.meta.SegmentIndex(), Clock: s.clock, Logger: s.log})
 	if err != nil {
 		if errors.Is(err, stream.ErrPartitions) {
@@ -192,7 +201,8 @@ func (s *Server) open() (err error) {
 		BanTime: s.cfg.Auth.BanTime, Store: s.meta, Logger: s.log}); err != nil {
 		return err
 	}
-	s.broker = broker.New(broker.Options{Streams: s.streams, Meta: s.meta, Clock: s.clock, Logger: s.log, Limits: s.brokerLimits(), Rights: s.auth.Rights})
+	s.broker = broker.New(broker.Options{Streams: s.streams, Meta: s.meta, Clock: s.clock, Logger: s.log, Limits: s.brokerLimits(), Rights: s.auth.Rights,
+		DiskLow: s.disk.Low})
 	if s.damaged, err = s.broker.Recover(); err != nil {
 		return err
 	}
@@ -214,6 +224,7 @@ func (s *Server) brokerLimits() broker.Limits {
 		QoS0LagMs:          l.QoS0LagMax.Milliseconds(),
 		CatchupBytes:       int64(l.CatchupBytes),
 		InboundBytes:       int64(l.InboundBytes),
+		QoS0WhenLow:        s.cfg.Disk.QoS0 == config.QoS0Write,
 	}
 }
 
@@ -229,8 +240,14 @@ func specs(cfg *config.Config) []stream.Spec {
 		sp := stream.Spec{Name: c.Name, Filters: c.Filters, Partitions: c.Partitions, ByClient: c.PartitionBy == config.PartitionByClient,
 			ByLevel: c.PartitionLevel(), SegmentBytes: int64(c.SegmentBytes), MaxAge: c.Retention.MaxAge, MaxBytes: int64(c.Retention.MaxBytes),
 			RejectNew: c.Retention.Full == config.FullRejectNew}
-		if c.Durability == config.DurabilitySynced {
+		switch c.Durability {
+		case config.DurabilitySynced:
 			sp.Durability = stream.Synced
+		case config.DurabilityMemory:
+			sp.Durability = stream.Memory
+		}
+		if sp.Linger = c.Linger; c.Compression == config.CompressionZstd {
+			sp.Codec = seglog.CodecZstd
 		}
 		list = append(list, sp)
 	}
@@ -260,6 +277,7 @@ func (s *Server) sayStreams() {
 // Run serves until ctx ends, then stops. It returns nil after a clean stop.
 func (s *Server) Run(ctx context.Context) error {
 	s.streams.Start(s.onSynced, stream.RetentionHooks{Hold: s.hold, BeforeDrop: s.beforeDrop, Roll: s.broker.Roll, Dropped: s.droppedHeld})
+	s.disk.Start()
 	s.broker.Start()
 	s.startMQTT()
 	failed := make(chan error, 2)
@@ -379,6 +397,7 @@ func (s *Server) stop() error {
 		u.stop()
 	}
 	s.broker.Stop()
+	s.disk.Stop()
 	return errors.Join(append(errs, s.closeStores(true))...)
 }
 

@@ -49,6 +49,9 @@ func (s *Server) dropped() map[string]int64 {
 		api.DropRetention:          b.DroppedTrimmed.Load(),
 		"larger_than_client_takes": b.DroppedTooLarge.Load(),
 		"refused_stream_full":      b.RefusedFull.Load(),
+		"lost_behind":              b.LostBehind.Load(),
+		"refused_disk_low":         b.RefusedDisk.Load(),
+		"qos0_disk_low":            b.DroppedDisk.Load(),
 		"refused_write_failed":     b.RefusedWrite.Load(),
 		"refused_commit_backlog":   b.RefusedBusy.Load(),
 		"refused_no_stream":        b.Unroutable.Load(),
@@ -76,8 +79,11 @@ func streamStatus(x *stream.Stream) api.StreamStatus {
 }
 
 func durability(x *stream.Stream) string {
-	if x.Durability == stream.Synced {
+	switch x.Durability {
+	case stream.Synced:
 		return config.DurabilitySynced
+	case stream.Memory:
+		return config.DurabilityMemory
 	}
 	return config.DurabilityWritten
 }
@@ -100,7 +106,7 @@ func (s *Server) Stream(name string) (api.StreamDetail, error) {
 	if err != nil {
 		return api.StreamDetail{}, err
 	}
-	d := api.StreamDetail{StreamStatus: streamStatus(x), Filters: x.Filters, PartitionBy: partitionBy(x), Compression: "none",
+	d := api.StreamDetail{StreamStatus: streamStatus(x), Filters: x.Filters, PartitionBy: partitionBy(x), Compression: x.Codec.String(),
 		SegmentBytes: x.SegmentBytes, Retention: api.Retention{MaxAgeS: int64(x.MaxAge.Seconds()), MaxBytes: x.MaxBytes,
 			Full: config.FullDropOldest, RemovedRecords: x.Dropped.Load() + x.Expired.Load()}}
 	if x.RejectNew {
@@ -208,6 +214,9 @@ func (s *Server) Health() api.Health {
 	for name, n := range s.lost {
 		add("stream "+name, fmt.Sprintf("%d records are gone that were there at the last, clean stop", n), "restore them from a backup; an uplink starts a new epoch")
 	}
+	if r := s.diskHealth(); r != nil {
+		add(r.What, r.Why, r.Cure)
+	}
 	if s.damaged > 0 {
 		add("metadata", fmt.Sprintf("%d records could not be read and were dropped", s.damaged), "clients concerned will have to subscribe again")
 	}
@@ -251,6 +260,7 @@ func (s *Server) metrics() prometheus.Gatherer {
 		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "edgehub_" + name, Help: help},
 			func() float64 { return float64(v.Load()) }))
 	}
+	s.diskMetrics(reg)
 	b, m := &s.broker.Stats, &s.mqtt.Stats
 	counter("received_bytes_total", "Bytes of topics and payloads taken from clients.", &b.InBytes)
 	counter("sent_bytes_total", "Bytes of topics and payloads given to clients.", &b.OutBytes)

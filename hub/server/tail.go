@@ -70,7 +70,7 @@ func (s *Server) Tail(ctx context.Context, req api.TailRequest, emit func(api.Re
 	}
 	ends := make([]int64, len(cursors))
 	for i, c := range cursors {
-		ends[i] = c.p.Committed()
+		ends[i] = c.p.Readable()
 	}
 	for sent := int64(0); ; {
 		c, err := earliest(cursors, ends, req.Follow)
@@ -140,7 +140,7 @@ func earliest(cursors []*cursor, ends []int64, follow bool) (*cursor, error) {
 		if len(c.queue) == 0 {
 			end := ends[i]
 			if follow {
-				end = c.p.Committed()
+				end = c.p.Readable()
 			}
 			if err := c.fill(end); err != nil {
 				return nil, err

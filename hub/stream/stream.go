@@ -39,7 +39,11 @@ type Durability uint8
 const (
 	Written Durability = iota // write(2) has returned: survives the end of the process
 	Synced                    // fdatasync has returned: survives a power cut
+	Memory                    // nothing: written behind, within Spec.Linger
 )
+
+// lingerMemory is the linger of Memory streams that name none.
+const lingerMemory = 100 * time.Millisecond
 
 // Spec is the configuration of one stream.
 type Spec struct {
@@ -49,6 +53,8 @@ type Spec struct {
 	ByClient     bool // partition by client id instead of by topic
 	ByLevel      int  // partition by the topic's first N levels; 0: by the whole topic
 	Durability   Durability
+	Codec        seglog.Codec  // of what is written; everything can be read
+	Linger       time.Duration // how long records wait for others to be written with; at least 1 ms for Memory
 	SegmentBytes int64
 	MaxAge       time.Duration // 0: no limit
 	MaxBytes     int64         // over all partitions; 0: no limit
@@ -83,6 +89,9 @@ type Partition struct {
 
 // Committed is the offset below which records are committed in the stream's durability and may be read.
 func (p *Partition) Committed() int64 { return p.committed.Load() }
+
+// Readable is Committed, or less where records are committed before they are written: what the log can be asked for.
+func (p *Partition) Readable() int64 { return min(p.committed.Load(), p.Log.Next()) }
 
 // SetCommitted publishes a new committed offset. Only the partition's committer calls it, with rising values.
 func (p *Partition) SetCommitted(o int64) { p.committed.Store(o) }
@@ -187,6 +196,9 @@ func (s *Set) checkPartitions(sp Spec) error {
 }
 
 func (s *Set) open(sp Spec, configured bool) error {
+	if sp.Durability == Memory && sp.Linger <= 0 {
+		sp.Linger = lingerMemory
+	}
 	st := &Stream{Spec: sp, Configured: configured, exact: map[string]bool{}}
 	for _, f := range sp.Filters {
 		if !strings.ContainsAny(f, "+#") {
@@ -197,7 +209,7 @@ func (s *Set) open(sp Spec, configured bool) error {
 		p := &Partition{ID: uint32(len(s.Partitions)), Index: i, Name: sp.Name + "/" + strconv.Itoa(i) + "-0", Stream: st}
 		log, rec, err := seglog.Open(seglog.Options{
 			FS: s.o.FS, Dir: partitionDir(s.o.Dir, sp.Name, i), Name: p.Name, Salt: s.o.Salt,
-			SegmentBytes: sp.SegmentBytes, IndexBytes: indexBytes(sp.SegmentBytes), Index: s.o.Index, QuarantineDir: s.o.QuarantineDir,
+			Codec: sp.Codec, SegmentBytes: sp.SegmentBytes, IndexBytes: indexBytes(sp.SegmentBytes), Index: s.o.Index, QuarantineDir: s.o.QuarantineDir,
 		})
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", p.Name, err)

@@ -103,6 +103,7 @@ func New(o Options) *Guard {
 	info, err := o.FS.Stat(g.ballastPath())
 	g.ballast = err == nil && info.Size() > 0
 	g.look()
+	g.look() // what the ballast has taken
 	return g
 }
 
@@ -166,12 +167,18 @@ func (g *Guard) run() {
 		case <-t.C:
 		}
 		g.look()
-		every := lookEvery
-		if g.low.Load() {
-			every = lookEveryLow
-		}
-		t.Reset(every)
+		t.Reset(g.every())
 	}
+}
+
+// every is when to look again: soon while the mark is near, since not everything that is written is counted.
+func (g *Guard) every() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.low.Load() || g.room.Load() < g.mark() {
+		return lookEveryLow
+	}
+	return lookEvery
 }
 
 // look asks for the space and draws the conclusions.

@@ -52,9 +52,8 @@ func TestGuard(t *testing.T) {
 		defer g.Stop()
 		synctest.Wait()
 		if s := g.Status(); g.Low() || s.BallastBytes != 5*mib || s.Free != 95*mib {
-			t.Fatalf("%+v", s) // the ballast was laid after this look
+			t.Fatalf("%+v", s)
 		}
-		time.Sleep(lookEvery)
 		f, err := g.FS().OpenFile("d/streams/a/0/1.log", os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			t.Fatal(err)

@@ -65,7 +65,7 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o.NumVersionsToKeep = 1
 	o.NumGoroutines = 2
 	o.DetectConflicts = false
-	o.MetricsEnabled = false
+	o.MetricsEnabled = true // see IndexWritten
 	o.SyncWrites = false
 	o.InMemory, o.ReadOnly, o.BypassLockGuard = false, false, false
 	o.EncryptionKey = nil

@@ -1,0 +1,95 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edgehub/hub/admin/api"
+	"edgehub/storage/diskguard"
+)
+
+// watchDisk begins to look after the disk, before anything of the hub is opened on it.
+func (s *Server) watchDisk() {
+	d := &s.cfg.Disk
+	s.disk = diskguard.New(diskguard.Options{Dir: s.cfg.Hub.DataDir, LowBytes: int64(d.LowBytes), BallastBytes: int64(d.BallastBytes),
+		OnChange: s.diskChanged, Logger: s.log})
+}
+
+// diskChanged keeps the metadata's index away from a full disk. It runs on the guard's goroutine, or before that starts.
+func (s *Server) diskChanged(low bool) {
+	m := s.diskMeta.Load()
+	switch {
+	case m == nil:
+	case low:
+		m.Suspend()
+	default:
+		m.Resume()
+	}
+}
+
+// diskHealth is what health says of the disk, nil when there is room.
+func (s *Server) diskHealth() *api.Reason {
+	st := s.disk.Status()
+	if !st.Low {
+		return nil
+	}
+	return &api.Reason{What: "disk", Why: fmt.Sprintf("%s free of %s, below the low mark of %s: messages of QoS 1 and 2 are refused",
+		mib(st.Free), mib(st.Total), mib(st.LowBytes)), Cure: "free space on the disk of " + s.cfg.Hub.DataDir + "; the hub goes on by itself"}
+}
+
+func mib(n int64) string { return strconv.FormatInt(n>>20, 10) + " MiB" }
+
+// diskMetrics are free space and wear.
+func (s *Server) diskMetrics(reg *prometheus.Registry) {
+	gauge := func(name, help string, labels prometheus.Labels, fn func() float64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "edgehub_" + name, Help: help, ConstLabels: labels}, fn))
+	}
+	gauge("disk_free_bytes", "Free space of the disk at the last look.", nil, func() float64 { return float64(s.disk.Status().Free) })
+	gauge("disk_low_mark_bytes", "Free space below which messages are refused.", nil, func() float64 { return float64(s.disk.Status().LowBytes) })
+	gauge("disk_low", "1 while the disk is below the low mark.", nil, func() float64 {
+		if s.disk.Low() {
+			return 1
+		}
+		return 0
+	})
+	for part, fn := range s.wear() {
+		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "edgehub_written_bytes_total",
+			Help:        "Bytes written to files, by part: log and meta are the hub's logs, index is what Badger was given and compacted, os is what the operating system counts for the process.",
+			ConstLabels: prometheus.Labels{"part": part}}, func() float64 { return float64(fn()) }))
+	}
+	gauge("write_amplification", "Bytes written to log, meta and index for each byte of topic and payload taken, since the start.", nil, s.amplification)
+}
+
+// wear are the counters of bytes written.
+func (s *Server) wear() map[string]func() int64 {
+	w := s.disk.Wear()
+	return map[string]func() int64{"log": w.Log.Load, "meta": w.Meta.Load, "index": s.meta.IndexWritten, "other": w.Other.Load, "os": osWritten}
+}
+
+func (s *Server) amplification() float64 {
+	w := s.disk.Wear()
+	taken := s.broker.Stats.InBytes.Load()
+	if taken == 0 {
+		return 0
+	}
+	return float64(w.Log.Load()+w.Meta.Load()+s.meta.IndexWritten()) / float64(taken)
+}
+
+// osWritten is what the process has caused to be written to storage, as Linux counts it; 0 elsewhere.
+func osWritten() int64 {
+	b, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "write_bytes: "); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(v), 10, 64) // 0 when it makes no sense
+			return n
+		}
+	}
+	return 0
+}
