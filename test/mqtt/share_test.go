@@ -223,12 +223,17 @@ func wantNoMessage(t *testing.T, c *hubtest.Client) {
 // TestShareQoS2EndsWithItsSession: the session that a QoS 2 message was sent to ends, and nobody else gets it
 // [MQTT-4.8.2-5].
 func TestShareQoS2EndsWithItsSession(t *testing.T) {
-	addr := hubtest.Start(t, nil).Addr()
+	h := hubtest.Start(t, nil)
+	addr := h.Addr()
 	list := members(t, addr, "$share/g/s/+", 2, 2, clean5)
 	pub := hubtest.Dial(t, addr, clean5("pub"))
 	pub.Pub("s/1", "first", 2)
 	list[0].WantPacket(mqttc.PUBLISH)
 	list[0].Abort()
+	hubtest.Eventually(t, mqttc.Patience, "the hub knows that the member is gone", func() bool {
+		st, err := h.Status()
+		return err == nil && st.Sessions == 2
+	})
 	pub.Pub("s/1", "second", 2)
 	pub.Pub("s/1", "third", 2)
 	list[1].Want("s/1", "second", 2)
