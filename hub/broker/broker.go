@@ -181,7 +181,7 @@ type Stats struct {
 	RefusedDisk, DroppedDisk, WriteBehindFailed, LostBehind      atomic.Int64
 	DeniedPublish, DeniedSubscribe, DeniedDelivery, Kicked       atomic.Int64
 	MailGaps, Resent, Takeovers, Commits, CommitBytes            atomic.Int64
-	CatchupJobs, CatchupRecords, CatchupScanned                  atomic.Int64
+	CatchupJobs, CatchupRecords, CatchupScanned, CatchupSkipped  atomic.Int64
 	SessionsExpired, WillsFired                                  atomic.Int64
 }
 

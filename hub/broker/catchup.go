@@ -481,6 +481,7 @@ type reader struct {
 	at      int64             // buf holds records of partition from at to end
 	end     int64
 	part    uint32
+	quiet   quiet
 }
 
 type match struct {
@@ -491,7 +492,7 @@ type match struct {
 
 func (r *reader) read(j *job) *chunk {
 	ch := r.b.catchup.newChunk()
-	r.end, r.at = 0, 0
+	r.end, r.at, r.quiet = 0, 0, quiet{}
 	switch {
 	case len(j.resend) > 0:
 		for i := 0; i < len(j.resend) && !ch.failed; i++ {
@@ -624,6 +625,7 @@ func (r *reader) readSome(ch *chunk, j *job, cur *session.Cursor) (next int64, s
 		return from, 0
 	}
 	next = from
+	kept := len(ch.items)
 	for rec := range seglog.Records(r.buf) {
 		if rec.Offset < from {
 			continue
@@ -636,6 +638,9 @@ func (r *reader) readSome(ch *chunk, j *job, cur *session.Cursor) (next int64, s
 	}
 	if next == from { // nothing but damage up to the end of what is committed
 		next = committed
+	}
+	if len(ch.items) == kept {
+		next = r.skip(p, j, next, committed)
 	}
 	return next, len(r.buf)
 }

@@ -31,6 +31,7 @@ type rig struct {
 	read  *reader
 	specs []stream.Spec
 	lim   Limits
+	index seglog.IndexStore // nil: none
 
 	// died is set at a kill in the middle of a step: nothing that leaves afterwards has left.
 	died bool
@@ -70,7 +71,7 @@ func (r *rig) start(loops int) {
 	logger := slog.New(slog.DiscardHandler)
 	clock := hubtime.New(floor)
 	r.set, err = stream.Open(r.specs, stream.Options{FS: r.fs, Dir: "/data/streams", QuarantineDir: "/data/quarantine",
-		Salt: 7, Clock: clock, Logger: logger})
+		Salt: 7, Index: r.index, Clock: clock, Logger: logger})
 	if err != nil {
 		r.t.Fatal(err)
 	}

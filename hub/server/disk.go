@@ -56,6 +56,9 @@ func (s *Server) diskMetrics(reg *prometheus.Registry) {
 		}
 		return 0
 	})
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "edgehub_log_skipped_messages_total",
+		Help: "Messages of the log that sessions which were behind were spared, going by the topics of whole segments."},
+		func() float64 { return float64(s.broker.Stats.CatchupSkipped.Load()) }))
 	for part, fn := range s.wear() {
 		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "edgehub_written_bytes_total",
 			Help:        "Bytes written to files, by part: log and meta are the hub's logs, index is what Badger was given and compacted, os is what the operating system counts for the process.",

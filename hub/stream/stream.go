@@ -118,6 +118,7 @@ type Set struct {
 	Recoveries map[string]seglog.Recovery // what opening each partition found, by its name
 	sync       *syncer
 	retention  *retention
+	summaries  *summarizer
 }
 
 // Open opens every configured stream, creating what is missing, and every other stream found on disk for reading.
@@ -153,6 +154,7 @@ func Open(specs []Spec, o Options) (*Set, error) {
 	}
 	s.sync = newSyncer(s)
 	s.retention = newRetention(s)
+	s.summaries = newSummarizer(s)
 	return s, nil
 }
 
@@ -295,11 +297,13 @@ func (s *Set) Partition(name string) *Partition {
 func (s *Set) Start(onSynced func(p *Partition, synced int64), hooks RetentionHooks) {
 	s.sync.start(onSynced)
 	s.retention.start(hooks)
+	s.summaries.start()
 }
 
 // Close stops the background work, syncs and closes every log. No append may run any more.
 func (s *Set) Close() error {
 	s.retention.stop()
+	s.summaries.stop()
 	s.sync.stop()
 	var errs []error
 	for _, p := range s.Partitions {

@@ -47,6 +47,7 @@ func (x SegmentIndex) LoadIndex(log string, base int64) ([]seglog.IndexEntry, er
 // DropIndex forgets a segment's index.
 func (x SegmentIndex) DropIndex(log string, base int64) error {
 	x.store.DeleteHint(segmentKey(log, base))
+	x.store.DeleteHint(summaryKey(log, base))
 	return nil
 }
 
@@ -97,4 +98,25 @@ func decodeEntries(b []byte) ([]seglog.IndexEntry, error) {
 		return nil, fmt.Errorf("%w: %d bytes too many", errEntries, len(b))
 	}
 	return out, nil
+}
+
+var _ seglog.SummaryStore = SegmentIndex{}
+
+// summaryKey is "y/", the log's name, a zero byte, the base offset.
+func summaryKey(log string, base int64) []byte {
+	b := segmentKey(log, base)
+	b[0] = 'y'
+	return b
+}
+
+// SaveSummary stores the summary of a segment's keys.
+func (x SegmentIndex) SaveSummary(log string, base int64, b []byte) error {
+	x.store.PutHint(summaryKey(log, base), b)
+	return nil
+}
+
+// LoadSummary returns a segment's summary, nil when there is none.
+func (x SegmentIndex) LoadSummary(log string, base int64) ([]byte, error) {
+	b, _, err := x.store.GetHint(summaryKey(log, base))
+	return b, err
 }

@@ -148,6 +148,14 @@ func (l *Log) Next() int64 { return l.next.Load() }
 // Synced returns the offset below which everything is durable.
 func (l *Log) Synced() int64 { return l.synced.Load() }
 
+// ActiveBase returns the base of the active segment, or Next when the log is empty.
+func (l *Log) ActiveBase() int64 {
+	if segs := l.view.Load().segs; len(segs) > 0 {
+		return segs[len(segs)-1].base
+	}
+	return l.next.Load()
+}
+
 // LastTime returns the highest timestamp in the log, 0 when it never had a record. See Builder.Floor.
 func (l *Log) LastTime() int64 { return l.lastMs.Load() }
 
