@@ -133,13 +133,23 @@ func Linger(c Conn) bool {
 
 // Options of an engine.
 type Options struct {
-	Listeners   []*Listener
-	Loops       int           // number of loops, at least 1
-	ReadBytes   int           // read buffer per loop, bytes
-	PerAddress  int           // connections from one address, 0: no limit
+	Listeners  []*Listener
+	Loops      int // number of loops, at least 1
+	ReadBytes  int // read buffer per loop, bytes
+	PerAddress int // connections from one address, 0: no limit
+	// Descriptors is the process's limit of descriptors, 0: unknown. An accept that fails for want of one would end the
+	// engine, so a connection whose descriptor comes close to the limit is closed again: the lowest free number is given
+	// to each, so a high one means that few are left, whoever holds the others. Each loop accepts one at a time.
+	Descriptors int
 	UserTimeout time.Duration // how long sent data may stay unacknowledged by the peer's kernel, 0: the kernel's default
 	Logf        func(format string, args ...any)
 }
+
+// descriptorsSpare is how many descriptors connections leave to the rest of the process.
+const descriptorsSpare = 64
+
+// Starved counts connections closed at once because the descriptors were nearly used up.
+func (e *Engine) Starved() int64 { return e.starved.Load() }
 
 // Engine runs the loops.
 type Engine struct {
@@ -147,6 +157,7 @@ type Engine struct {
 	o        Options
 	h        Handler
 	eng      gnet.Engine
+	starved  atomic.Int64
 	booted   chan struct{}
 	bootOnce sync.Once
 	done     chan struct{}
@@ -241,6 +252,10 @@ func (e *Engine) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		on = l.listener(c.LocalAddr())
 	}
 	c.SetContext(nil)
+	if e.o.Descriptors > 0 && c.Fd() >= e.o.Descriptors-descriptorsSpare {
+		e.starved.Add(1)
+		return nil, gnet.Close
+	}
 	if on == nil || !e.admit(on, c) {
 		return nil, gnet.Close
 	}

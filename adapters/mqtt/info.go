@@ -14,12 +14,13 @@ type Info struct {
 	KeepAliveS    int
 	Clean         bool
 	Outbound      int // bytes that the socket has not taken
+	In, Out       uint64
 }
 
 // Info returns what operators see of the connection.
 func (c *Conn) Info() Info {
 	return Info{Remote: c.t.RemoteAddr(), Local: c.t.LocalAddr(), Protocol: protocolName(c.version), ConnectedMs: c.sinceMs,
-		KeepAliveS: int(c.keepAlive), Clean: c.clean, Outbound: c.buffered + len(c.out)}
+		KeepAliveS: int(c.keepAlive), Clean: c.clean, Outbound: c.buffered + len(c.out), In: c.in, Out: c.sent}
 }
 
 func protocolName(v byte) string {

@@ -18,6 +18,7 @@ func (c *Conn) onPublish(first byte, body []byte) error {
 	if err != nil {
 		return err
 	}
+	c.in++
 	m := &c.l.msg
 	now := c.l.nowMs
 	*m = message.Message{Topic: name, Payload: p.Payload, TimeMs: now, QoS: p.QoS, Retain: p.Retain, Props: p.Props}

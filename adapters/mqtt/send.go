@@ -17,6 +17,7 @@ func (c *Conn) Send(d *broker.Delivery) bool {
 	if c.phase != phaseConnected {
 		return true // it stays in flight, and is sent again after the reconnect
 	}
+	c.sent++
 	if d.Shared != nil && len(d.SubIDs) == 0 && !d.Dup && c.given == nil {
 		return c.sendShared(d)
 	}

@@ -57,7 +57,7 @@ func New(o Options) (*Auth, error) {
 		o.Now = time.Now
 	}
 	if o.Workers == 0 {
-		o.Workers = hashers()
+		o.Workers = Hashers()
 	}
 	first, err := load(o.UsersFile, o.ACLFile)
 	if err != nil {

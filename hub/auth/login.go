@@ -105,8 +105,8 @@ type pool struct {
 	wg   sync.WaitGroup
 }
 
-// hashers is how many passwords are hashed at a time: half the cores, so that messages go on.
-func hashers() int { return max(runtime.GOMAXPROCS(0)/2, 1) }
+// Hashers is how many passwords are hashed at a time: half the cores, so that messages go on.
+func Hashers() int { return max(runtime.NumCPU()/2, 1) }
 
 func newPool(workers int) *pool {
 	p := &pool{jobs: make(chan func(), attemptsWaitingMax), stop: make(chan struct{})}

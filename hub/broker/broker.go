@@ -150,10 +150,11 @@ type Broker struct {
 	subs struct {
 		sync.RWMutex
 		tree topic.Tree[*attachment, target]
-		n    int
 	}
 	version atomic.Uint64
 	willSeq atomic.Uint64
+	// subTotal counts the subscriptions of all sessions, connected or not.
+	subTotal atomic.Int64
 
 	reg      registry
 	retained retained
@@ -261,12 +262,10 @@ func (b *Broker) Stop() {
 	b.flushBehind()
 }
 
-// Connections is the number of attached clients, Sessions of all sessions, Subscriptions of those of attached clients.
+// Connections is the number of attached clients, Sessions of all sessions, Subscriptions of theirs.
 func (b *Broker) Counts() (connections, sessions, subscriptions int) {
 	connections, sessions = b.reg.counts()
-	b.subs.RLock()
-	defer b.subs.RUnlock()
-	return connections, sessions, b.subs.n
+	return connections, sessions, int(b.subTotal.Load())
 }
 
 // target is one subscription of a connected session.

@@ -377,6 +377,7 @@ func (l *Loop) deliverRecord(c *Client, ch *chunk, it *chunkItem) bool {
 	case qos == 0 && it.offset < cur.Zero: // not queued for absent sessions
 	case qos == 0 && l.b.o.Clock.NowMs()-it.timeMs > l.b.o.Limits.QoS0LagMs:
 		l.b.Stats.DroppedQoS0.Add(1)
+		c.dropped++
 	case qos == 0:
 		if !c.conn.Room(size) {
 			return false

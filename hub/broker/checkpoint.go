@@ -193,6 +193,7 @@ type ClientInfo struct {
 	Expiry        uint32
 	Subscriptions int
 	InFlight      int
+	Dropped       int64 // QoS 0 messages that were too old when the client had room
 	Inbox         int64 // records of the log that it has not looked at yet
 	User          string
 }
@@ -207,7 +208,7 @@ func (b *Broker) Clients(fn func(ClientInfo)) {
 			defer close(done)
 			for _, c := range list {
 				if l.owns(c) && c.att != nil {
-					fn(ClientInfo{c.ClientID, c.conn, c.Expiry, len(c.Subs), c.Flights.Len(), b.inbox(c), c.user})
+					fn(ClientInfo{c.ClientID, c.conn, c.Expiry, len(c.Subs), c.Flights.Len(), c.dropped, b.inbox(c), c.user})
 				}
 			}
 		})

@@ -19,6 +19,7 @@ type Client struct {
 	conn    Conn
 	att     *attachment
 	window  int          // messages in flight at most
+	dropped int64        // QoS 0 messages too old to be sent when the client had room
 	user    string       // who has the session, empty: anonymous
 	rights  *auth.Rights // see rights.go; nil: everything
 	okTopic string       // the last topic that it was allowed to publish to
@@ -421,8 +422,10 @@ func (l *Loop) goOffline(c *Client) {
 	if c.Expiry != session.NeverExpires {
 		c.ExpiresMs = l.b.o.Clock.NowMs() + int64(c.Expiry)*1000
 	}
-	l.b.putSession(c, false)
+	// Positions first: a kill in between finds a session that was connected and has positions. The other way round it
+	// would find one that was offline and has none.
 	l.b.putPositions(c, nil)
+	l.b.putSession(c, false)
 	l.pass(c)
 }
 

@@ -127,8 +127,13 @@ func (b *Broker) append(p *partition, e *topicEntry, m *message.Message, headers
 	pd.entry, pd.retain = e, m.Retain
 
 	n := int64(len(m.Topic) + len(m.Payload) + len(headers.Raw))
+	if st := p.Stream; st.MaxBytes > 0 && n > st.MaxBytes/4 { // it would push out nearly everything else
+		st.Refused.Add(1)
+		b.Stats.RefusedFull.Add(1)
+		return CodeQuotaExceeded
+	}
 	p.mu.Lock()
-	if p.bytes > b.o.Limits.InboundBytes {
+	if p.bytes > b.o.Limits.InboundBytes || p.Stalled() {
 		p.mu.Unlock()
 		b.Stats.RefusedBusy.Add(1)
 		return CodeQuotaExceeded

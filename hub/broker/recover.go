@@ -25,13 +25,14 @@ func LastTime(m Meta) (int64, error) {
 
 // recovery gathers what the metadata say before it is put together.
 type recovery struct {
-	b       *Broker
-	vector  []int64
-	flights map[*Client][]recovered
-	known   map[*Client]*inboundKnown
-	wills   []*Client
-	badKeys [][]byte // to be deleted
-	damaged int
+	b        *Broker
+	vector   []int64
+	flights  map[*Client][]recovered
+	known    map[*Client]*inboundKnown
+	wills    []*Client
+	badKeys  [][]byte              // to be deleted
+	retained map[string]retainedAt // of streams partitioned by client, see latest
+	damaged  int
 }
 
 type recovered struct {
@@ -44,7 +45,8 @@ type recovered struct {
 // may not cover yet. It must run before the first loop. Records that cannot be read are skipped and counted in the
 // returned number: a session that is damaged is served as far as it is known.
 func (b *Broker) Recover() (damaged int, err error) {
-	r := &recovery{b: b, vector: make([]int64, len(b.parts)), flights: map[*Client][]recovered{}, known: map[*Client]*inboundKnown{}}
+	r := &recovery{b: b, vector: make([]int64, len(b.parts)), flights: map[*Client][]recovered{}, known: map[*Client]*inboundKnown{},
+		retained: map[string]retainedAt{}}
 	for _, step := range []func() error{r.readVector, r.readSessions, r.readRetained, r.scanLog} {
 		if err := step(); err != nil {
 			return r.damaged, fmt.Errorf("broker: recovery: %w", err)
@@ -150,6 +152,7 @@ func (r *recovery) sub(key, v []byte) bool {
 		return false
 	}
 	c.Subs = append(c.Subs, s)
+	r.b.subTotal.Add(1)
 	return true
 }
 
@@ -276,7 +279,7 @@ func (r *recovery) apply(p *partition, rec *seglog.Record) {
 		return
 	}
 	_, retain, from := message.Peek(rec.Headers)
-	if retain && p.Stream.Name != RetainedStream {
+	if retain && p.Stream.Name != RetainedStream && r.latest(p, rec) {
 		r.b.retained.update(r.b, p, rec.Offset, string(rec.Key), len(rec.Value))
 	}
 	if from.PacketID == 0 {
@@ -290,6 +293,44 @@ func (r *recovery) apply(p *partition, rec *seglog.Record) {
 	if k := r.known[c]; from.QoS2Seq > k.last || k.maybe[from.QoS2Seq] {
 		c.Inbound.Restore(from.PacketID, from.QoS2Seq)
 	}
+}
+
+// latest reports whether a retained record is news. Where a topic has one partition, the order of its log says so;
+// where clients have partitions, the partitions are scanned one after the other, and time decides.
+func (r *recovery) latest(p *partition, rec *seglog.Record) bool {
+	if !p.Stream.ByClient {
+		return true
+	}
+	name := string(rec.Key)
+	last, ok := r.retained[name]
+	if ref, has := r.b.retained.get(name); !ok && has { // as the metadata have it
+		last = retainedAt{ref.part, r.b.timeOf(ref)}
+	}
+	if rec.TimeMs < last.ms || rec.TimeMs == last.ms && last.part != p { // within a millisecond what is known stays
+		return false
+	}
+	r.retained[name] = retainedAt{p, rec.TimeMs}
+	return true
+}
+
+// retainedAt is where and when a topic was last set or cleared.
+type retainedAt struct {
+	part *partition
+	ms   int64
+}
+
+// timeOf is when a retained message was published, 0 when that cannot be read.
+func (b *Broker) timeOf(ref retRef) int64 {
+	buf, err := ref.part.Log.Read(ref.offset, 1, nil)
+	if err != nil {
+		return 0
+	}
+	for rec := range seglog.Records(buf) {
+		if rec.Offset == ref.offset {
+			return rec.TimeMs
+		}
+	}
+	return 0
 }
 
 // finish puts the sessions together: all are offline now.
@@ -316,25 +357,6 @@ func (r *recovery) finish() {
 }
 
 func (r *recovery) finishClient(c *Client, now int64) {
-	fl := r.flights[c]
-	slices.SortFunc(fl, func(a, b recovered) int { return cmp.Compare(a.f.Seq, b.f.Seq) })
-	for _, x := range fl {
-		if x.share != "" {
-			x.f.Share = &member{id: c.ClientID, key: x.share}
-		}
-		if x.key.offset >= r.b.parts[x.key.part].Log.Next() {
-			// A power cut took the record back; its offset is given to another one.
-			r.b.o.Meta.Delete(r.b.flightRecordKey(c.ClientID, &x.f))
-			continue
-		}
-		if c.skip == nil {
-			c.skip = map[flightKey]bool{}
-		}
-		if x.share == "" && !x.f.Retained { // such a copy is none of the message itself
-			c.skip[x.key] = true
-		}
-		c.Flights.Restore(x.f)
-	}
 	if c.crashed { // was connected: live wherever it had no position of its own
 		for _, p := range r.b.parts {
 			if concerns(c.Subs, p) && c.Cursor(p.ID) == nil {
@@ -348,6 +370,7 @@ func (r *recovery) finishClient(c *Client, now int64) {
 	for i := range c.Cursors {
 		c.Cursors[i].Next = min(c.Cursors[i].Next, r.b.parts[c.Cursors[i].Part].Log.Next())
 	}
+	r.finishFlights(c)
 	for _, id := range c.Flights.Ordered() {
 		if f := c.Flights.Get(id); f.Offset >= r.b.parts[f.Part].Log.Next() {
 			c.Flights.Remove(id)
@@ -358,7 +381,29 @@ func (r *recovery) finishClient(c *Client, now int64) {
 			s.Starts[i].Offset = min(s.Starts[i].Offset, r.b.parts[s.Starts[i].Part].Log.Next())
 		}
 	}
-	r.b.putSession(c, false)
 	r.b.putInbound(c)
 	r.b.putPositions(c, nil)
+	r.b.putSession(c, false)
+}
+
+// finishFlights restores the QoS 2 messages in flight.
+//
+// One that does not lie below the session's position has never left: the packet would have waited for both records.
+// It is read again, in its place among the others.
+func (r *recovery) finishFlights(c *Client) {
+	fl := r.flights[c]
+	slices.SortFunc(fl, func(a, b recovered) int { return cmp.Compare(a.f.Seq, b.f.Seq) })
+	for _, x := range fl {
+		if x.share != "" {
+			x.f.Share = &member{id: c.ClientID, key: x.share}
+		}
+		cur := c.Cursor(x.key.part)
+		toCome := x.share == "" && !x.f.Retained && cur != nil && x.key.offset >= cur.Next
+		// A power cut may have taken the record back; its offset is given to another one.
+		if toCome || x.key.offset >= r.b.parts[x.key.part].Log.Next() {
+			r.b.o.Meta.Delete(r.b.flightRecordKey(c.ClientID, &x.f))
+			continue
+		}
+		c.Flights.Restore(x.f)
+	}
 }

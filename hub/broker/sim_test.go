@@ -22,6 +22,9 @@ import (
 //	HUB_SIM_SEED=17 HUB_SIM_TRACE=1 go test ./hub/broker -run Simulation -v
 func TestSimulation(t *testing.T) {
 	first, n, steps := uint64(1), uint64(12), 2500
+	if os.Getenv("HUB_TEST_FULL") != "" {
+		n, steps = 300, 6000
+	}
 	if s := os.Getenv("HUB_SIM_SEEDS"); s != "" {
 		n, _ = strconv.ParseUint(s, 10, 64)
 		steps = 6000

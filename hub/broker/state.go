@@ -212,6 +212,10 @@ func decodeFlight(d *decoder) session.Flight {
 	for range d.count() {
 		f.SubIDs = append(f.SubIDs, uint32(d.uvarint()))
 	}
+	sent := f.State == session.Sent || f.State == session.Released && f.QoS == 2
+	if f.ID == 0 || f.QoS < 1 || f.QoS > 2 || !sent {
+		d.bad = true
+	}
 	return f
 }
 
@@ -314,6 +318,9 @@ func (b *Broker) wipe(c *Client) {
 	b.dropShares(c)
 	b.unstore(c)
 	b.endInbound(&c.Inbound)
+	if c.group == nil {
+		b.subTotal.Add(int64(-len(c.Subs)))
+	}
 	c.Clear()
 	c.skip, c.exact = nil, nil
 	if c.will == nil && c.willSeq != 0 {

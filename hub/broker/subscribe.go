@@ -61,12 +61,12 @@ func (l *Loop) subscribe(c *Client, r *SubRequest) {
 	replaced := c.Subscribe(s)
 	l.subscribers[c.att] = struct{}{}
 	l.b.subs.Lock()
-	if _, had := l.b.subs.tree.Set(s.Filter, c.att, target{c.att, s}); !had {
-		l.b.subs.n++
-	}
+	l.b.subs.tree.Set(s.Filter, c.att, target{c.att, s})
 	l.b.subs.Unlock()
-	// A first subscription of a session that ends with its connection needs no start: it never reads what is older.
-	if !replaced && (c.Persistent() || len(c.Subs) > 1) {
+	if !replaced && c.group == nil {
+		l.b.subTotal.Add(1)
+	}
+	if !replaced { // mail from before the subscription may still send the session to read what is older
 		for _, p := range l.b.parts {
 			if subConcerns(s, p) {
 				s.Starts = append(s.Starts, session.Position{Part: p.ID, Offset: p.Committed()})
@@ -94,9 +94,7 @@ func (l *Loop) subscribeShared(c *Client, s *session.Sub) {
 	}
 	fresh := !c.Subscribe(s)
 	if fresh {
-		l.b.subs.Lock()
-		l.b.subs.n++
-		l.b.subs.Unlock()
+		l.b.subTotal.Add(1)
 	}
 	l.joinShare(c, s, fresh)
 	if c.Persistent() {
@@ -130,10 +128,11 @@ func (l *Loop) Unsubscribe(c *Client, filters []string, codes []byte) []byte {
 			l.leaveShare(c, sub, true)
 		}
 		l.b.subs.Lock()
-		if l.b.subs.tree.Delete(f, c.att) || sub.Shared {
-			l.b.subs.n--
-		}
+		l.b.subs.tree.Delete(f, c.att)
 		l.b.subs.Unlock()
+		if c.group == nil {
+			l.b.subTotal.Add(-1)
+		}
 		l.b.version.Add(1)
 		if c.stored {
 			l.b.o.Meta.Delete(subKey(c.ClientID, f))
@@ -155,7 +154,6 @@ func (l *Loop) insertSubs(c *Client) {
 			b.subs.tree.Set(s.Filter, c.att, target{c.att, s})
 		}
 	}
-	b.subs.n += len(c.Subs)
 	b.subs.Unlock()
 	b.version.Add(1)
 	for _, s := range c.Subs {
@@ -177,7 +175,6 @@ func (l *Loop) removeSubs(c *Client) {
 			b.subs.tree.Delete(s.Filter, c.att)
 		}
 	}
-	b.subs.n -= len(c.Subs)
 	b.subs.Unlock()
 	b.version.Add(1)
 	for _, s := range c.Subs {

@@ -47,6 +47,8 @@ func Run(env Env) int {
 	if file.check {
 		return ExitDone
 	}
+	// Whoever read the log lines has gone: that must not end the hub.
+	signal.Ignore(syscall.SIGPIPE)
 	// Before the data is opened: a signal during the start ends it cleanly too.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

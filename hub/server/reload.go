@@ -4,10 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"runtime"
 	"runtime/debug"
 
 	"edgehub/adapters/mqtt/packet"
 	"edgehub/hub/admin/api"
+	"edgehub/hub/auth"
 	"edgehub/hub/broker"
 	"edgehub/hub/config"
 )
@@ -48,6 +50,7 @@ func (s *Server) Reload() (api.Reloaded, error) {
 		limit = int64(m)
 	}
 	debug.SetMemoryLimit(limit)
+	s.roomForHashing(next)
 	s.broker.RefreshRights()
 	r.Kicked = s.kickUsers(loaded.Gone)
 	r.Access = s.Access()
@@ -121,5 +124,14 @@ func (s *Server) Alive(ctx context.Context) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// roomForHashing gives the goroutines that hash passwords a processor of the scheduler's each, once there are users.
+// A hash takes tens of milliseconds and cannot be interrupted: on the processors of the event loops it would hold up
+// whoever comes in meanwhile, while the operating system shares the cores between them fairly.
+func (s *Server) roomForHashing(cfg *config.Config) {
+	if cfg.Auth.UsersFile != "" {
+		s.hashing.Do(func() { runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + auth.Hashers()) })
 	}
 }

@@ -45,7 +45,9 @@ const (
 	// stopConnections bounds how long a stop waits for connections to close.
 	stopConnections = 5 * time.Second
 	// descriptorsKept are not used for connections: segments, metadata, uplinks, the admin interface.
-	descriptorsKept = 512
+	// (64 open segments and as many unsynced ones, 192 connections of the admin interface, metadata, spare ones).
+	descriptorsKept = 448
+	connectionsMin  = 16
 	readBytes       = 256 << 10
 	gcPercent       = 50
 )
@@ -57,38 +59,40 @@ type Server struct {
 	log     *slog.Logger
 	started time.Time
 
-	dir     *datadir.Dir
-	disk    *diskguard.Guard
+	dir      *datadir.Dir
+	disk     *diskguard.Guard
 	diskMeta atomic.Pointer[meta.Store] // whose index the guard suspends
-	meta    *meta.Store
-	clock   *hubtime.Clock
-	streams *stream.Set
-	broker  *broker.Broker
-	mqtt    *mqtt.Server
-	engine  *eventloop.Engine
-	admin   *admin.Server
-	uplinks []*uplinkRunner
-	source  *source
-	auth    *auth.Auth
+	meta     *meta.Store
+	clock    *hubtime.Clock
+	streams  *stream.Set
+	broker   *broker.Broker
+	mqtt     *mqtt.Server
+	engine   *eventloop.Engine
+	admin    *admin.Server
+	uplinks  []*uplinkRunner
+	source   *source
+	auth     *auth.Auth
 
 	// Level is the least severe level that the hub logs; set before Run, nil: fixed.
 	Level    *slog.LevelVar
 	reloadMu sync.Mutex // guards running
 	running  *config.Config
 	serving  chan struct{} // closed once the hub serves
+	hashing  sync.Once     // see roomForHashing
 
 	listeners  []listener
 	handshakes *tlsconn.Pool
 	watch      chan struct{} // closed at stop
 
-	ready     atomic.Bool
-	stopping  atomic.Bool
-	damaged   int              // metadata records that could not be read
-	lost      map[string]int64 // by partition: records that were there at the last, clean stop
-	metaRec   meta.Recovery
-	held      sync.Map // uplink name → *atomic.Int64: records lost to max_bytes
-	maxConns  int
-	closeOnce sync.Once
+	ready       atomic.Bool
+	stopping    atomic.Bool
+	damaged     int              // metadata records that could not be read
+	lost        map[string]int64 // by partition: records that were there at the last, clean stop
+	metaRec     meta.Recovery
+	held        sync.Map // uplink name → *atomic.Int64: records lost to max_bytes
+	maxConns    int
+	descriptors int
+	closeOnce   sync.Once
 }
 
 // New opens everything and recovers. Nothing is served before Run. On an error everything is closed again.
@@ -117,7 +121,17 @@ func (s *Server) limits() error {
 		s.log.Warn("the limit of descriptors could not be raised", "limit", n, "err", err)
 	}
 	s.maxConns = s.cfg.Limits.MaxConnections
-	if allowed := n - min(descriptorsKept, n/4); s.maxConns == 0 || s.maxConns > allowed {
+	s.descriptors = n
+	kept := descriptorsKept
+	for i := range s.cfg.Streams {
+		kept += s.cfg.Streams[i].Partitions
+	}
+	allowed := n - kept
+	if allowed < connectionsMin {
+		return usage{fmt.Errorf("the limit of descriptors is %d and the hub itself may need %d of them: raise it to %d or more (LimitNOFILE= in the unit, ulimit -n in a shell)",
+			n, kept, kept+connectionsMin)}
+	}
+	if s.maxConns == 0 || s.maxConns > allowed {
 		if s.maxConns > allowed {
 			s.log.Warn("limits.max_connections is more than the descriptors allow", "max_connections", s.maxConns, "allowed", allowed)
 		}
@@ -332,7 +346,8 @@ func (s *Server) startMQTT() {
 	if loops == 0 {
 		loops = runtime.GOMAXPROCS(0)
 	}
-	s.engine = eventloop.New(eventloop.Options{Listeners: s.engineListeners(), Loops: loops, ReadBytes: readBytes,
+	s.roomForHashing(s.cfg)
+	s.engine = eventloop.New(eventloop.Options{Listeners: s.engineListeners(), Loops: loops, Descriptors: s.descriptors, ReadBytes: readBytes,
 		PerAddress: l.ConnectionsPerAddress, UserTimeout: l.TCPUserTimeout,
 		Logf: func(format string, args ...any) { s.log.Warn("event loop: " + fmt.Sprintf(format, args...)) }}, s.mqtt)
 }

@@ -158,6 +158,7 @@ func (s *Server) Clients() []api.Client {
 			a.Address, a.Listener, a.Protocol = addr(i.Remote), addr(i.Local), i.Protocol
 			a.ConnectedAt, a.ConnectedS = api.Millis(i.ConnectedMs), (now-i.ConnectedMs)/1000
 			a.KeepAliveS, a.Clean, a.OutboundBytes = int64(i.KeepAliveS), i.Clean, int64(i.Outbound)
+			a.MessagesIn, a.MessagesOut, a.Dropped = int64(i.In), int64(i.Out), c.Dropped
 		}
 		list = append(list, a)
 	})
@@ -188,6 +189,9 @@ func (s *Server) Config() []api.Setting {
 	}
 	return list
 }
+
+// uplinkDownMax is how old the oldest record may be that a remote has not got before its absence degrades the health.
+const uplinkDownMax = time.Minute
 
 // Health implements admin.Health.
 func (s *Server) Health() api.Health {
@@ -229,10 +233,18 @@ func (s *Server) Health() api.Health {
 		}
 	}
 	for _, u := range s.uplinks {
-		if st := u.Replicator.Status(); st.State == uplink.Blocked {
+		switch st := u.Replicator.Status(); {
+		case st.State == uplink.Blocked:
 			add("uplink "+u.cfg.Name, st.LastError, "hubctl uplink show "+u.cfg.Name)
+		case st.State == uplink.Backoff && st.LagAge > uplinkDownMax:
+			add("uplink "+u.cfg.Name, "not connected: "+st.LastError, "messages are kept and sent later; check the remote, the address and the credentials (hubctl uplink show "+u.cfg.Name+")")
 		}
 	}
+	s.held.Range(func(name, n any) bool {
+		add("uplink "+name.(string), fmt.Sprintf("%d records were deleted at retention.max_bytes before the remote had them", n.(*atomic.Int64).Load()),
+			"raise retention.max_bytes, or mend the uplink; said until the hub is restarted")
+		return true
+	})
 	if s.stopping.Load() {
 		h.State = api.HealthFailed
 		h.Reasons = append(h.Reasons, api.Reason{What: "hub", Why: "stopping"})

@@ -75,6 +75,9 @@ func (r *retention) stop() {
 // Appended tells retention that n bytes were added to p, so that max_bytes is a hard limit whatever the rate.
 func (s *Set) Appended(p *Partition, n int) {
 	s.sync.noteUnsynced()
+	if p.unsynced.Add(int64(n)) > p.Stream.SegmentBytes {
+		s.RequestSync(p)
+	}
 	if p.Log.NeedsPrepare() {
 		poke(s.retention.wanted)
 	}

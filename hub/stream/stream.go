@@ -83,8 +83,9 @@ type Partition struct {
 	Log    *seglog.Log
 	// committed is the offset below which readers may read: written for Written streams, synced for Synced ones.
 	committed atomic.Int64
-	syncing   atomic.Bool // a sync was asked for
-	follow    atomic.Bool // an uplink reads it: keep the synced offset close
+	syncing   atomic.Bool  // a sync was asked for
+	unsynced  atomic.Int64 // bytes appended since the last sync began
+	follow    atomic.Bool  // an uplink reads it: keep the synced offset close
 }
 
 // Committed is the offset below which records are committed in the stream's durability and may be read.
@@ -95,6 +96,17 @@ func (p *Partition) Readable() int64 { return min(p.committed.Load(), p.Log.Next
 
 // SetCommitted publishes a new committed offset. Only the partition's committer calls it, with rising values.
 func (p *Partition) SetCommitted(o int64) { p.committed.Store(o) }
+
+// unsyncedSegments bounds how many segments may wait for their fdatasync: each holds a descriptor.
+const (
+	unsyncedSegments = 48
+	unsyncedMin      = 8 << 20 // bytes that may wait however small the segments are
+)
+
+// Stalled reports that the disk does not sync as fast as records come: no more are taken until it has caught up.
+func (p *Partition) Stalled() bool {
+	return p.unsynced.Load() > max(unsyncedSegments*p.Stream.SegmentBytes, unsyncedMin)
+}
 
 // Full reports that the stream takes no new messages until retention makes room.
 func (s *Stream) Full() bool { return s.full.Load() }
