@@ -19,7 +19,7 @@ type publisher struct {
 	flows  flows    // of this publisher, in turn
 	topics []string // of the flows
 	c      *conn
-	window int // unacknowledged messages; of QoS 0 two windows, see ask
+	window int       // unacknowledged messages; of QoS 0 two windows, see ask
 	acks   *recorder // delay until the acknowledgement
 
 	// With a rate only.
@@ -197,6 +197,7 @@ func (p *publisher) replies() error {
 			}
 		case Closed:
 			return e.Refused
+		default: // Step wants its answer only
 		}
 		p.c.out = p.c.codec.AppendAnswer(p.c.out, &e)
 	}

@@ -30,7 +30,8 @@ type run struct {
 	acks   recorders
 	late   recorders
 
-	// Times are nanoseconds since base. measureFrom and endNs are set before the first publish.
+	// Times are nanoseconds since base. startNs, measureFrom and endNs are set before the first publish.
+	startNs     int64
 	measureFrom atomic.Int64
 	endNs       atomic.Int64
 	publishedNs atomic.Int64 // when the publishers were done
@@ -202,8 +203,8 @@ func (r *run) connectSubscribers(ctx context.Context) error {
 
 // begin fixes the times of the measured part, relative to now.
 func (r *run) begin() {
-	start := r.now()
-	from := start + int64(r.load.WarmUp)
+	r.startNs = r.now()
+	from := r.startNs + int64(r.load.WarmUp)
 	r.measureFrom.Store(from)
 	if r.load.Duration > 0 {
 		r.endNs.Store(from + int64(r.load.Duration))
@@ -246,7 +247,7 @@ func (r *run) publish(stop <-chan struct{}) {
 func (r *run) pace(stop <-chan struct{}) {
 	pause, done := precise()
 	defer done()
-	p := &pacer{schedule: schedule{r.now(), r.load.RatePerS}, endNs: r.endNs.Load, now: r.now, pause: pause}
+	p := &pacer{schedule: schedule{r.startNs, r.load.RatePerS}, endNs: r.endNs.Load, now: r.now, pause: pause}
 	for _, x := range r.pubs {
 		p.turns = append(p.turns, turn{payer: x})
 	}

@@ -231,15 +231,15 @@ func TestLoadsAgainstTinyBroker(t *testing.T) {
 func TestFaultsAreCounted(t *testing.T) {
 	var held []byte
 	addr := startTiny(t, &tinyBroker{mangle: func(n int, p []byte) [][]byte {
-		switch {
-		case n%100 == 10: // lost
+		switch n % 100 {
+		case 10: // lost
 			return nil
-		case n%100 == 20: // twice
+		case 20: // twice
 			return [][]byte{p, p}
-		case n%100 == 30: // held back, and sent behind the next one
+		case 30: // held back, and sent behind the next one
 			held = p
 			return nil
-		case n%100 == 31:
+		case 31:
 			return [][]byte{p, held}
 		}
 		return [][]byte{p}

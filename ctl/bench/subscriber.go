@@ -83,6 +83,7 @@ func (s *subscriber) batch(now int64) error {
 			s.take(&e, now, from)
 		case Closed:
 			return e.Refused
+		default: // Step wants its answer only
 		}
 		s.c.out = s.c.codec.AppendAnswer(s.c.out, &e)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -171,7 +170,7 @@ func serveNATS(addr, dir string) error {
 }
 
 func serveMochi(addr string) error {
-	s := mochi.New(&mochi.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s := mochi.New(&mochi.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err := s.AddHook(new(auth.AllowHook), nil); err != nil {
 		return err
 	}
