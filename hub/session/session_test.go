@@ -116,3 +116,112 @@ func TestMergeTakesTheHighestQoSAndAllIdentifiers(t *testing.T) {
 		t.Fatalf("grant %+v", g)
 	}
 }
+
+// The matcher of a job is as of its making: what the session does meanwhile does not reach the reader.
+func TestMatcherIsImmutable(t *testing.T) {
+	s := &Session{ClientID: "a"}
+	s.Subscribe(&Sub{Filter: "a/+", QoS: 1, Starts: []Position{{Part: 2, Offset: 10}}})
+	m := s.Matcher()
+	if s.Matcher() != m {
+		t.Fatal("made anew although nothing has changed")
+	}
+	s.FallBehind(2, 12)
+	s.DropCursor(2)
+	s.Subscribe(&Sub{Filter: "#", QoS: 2})
+	got := m.Match("a/b", nil)
+	if len(got) != 1 || got[0].StartIn(2) != 10 {
+		t.Fatalf("the old matcher says %+v", got)
+	}
+	if got := s.Matcher().Match("a/b", nil); len(got) != 2 {
+		t.Fatalf("the new matcher says %+v", got)
+	}
+	s.Unsubscribe("a/+")
+	if got := s.Matcher().Match("a/b", nil); len(got) != 1 || got[0].Filter != "#" {
+		t.Fatalf("after an unsubscribe: %+v", got)
+	}
+}
+
+// A cursor: behind from an offset on, then live at it, then gone.
+func TestCursors(t *testing.T) {
+	s := &Session{}
+	s.FallBehind(1, 5)
+	s.FallBehind(3, 7)
+	s.FallBehind(1, 9)
+	c := s.Cursor(1)
+	if c == nil || c.Next != 9 || !c.Behind || len(s.Cursors) != 2 || s.Cursor(2) != nil {
+		t.Fatalf("cursors: %+v", s.Cursors)
+	}
+	c.Behind = false
+	if !s.IsBehind() {
+		t.Fatal("it is behind in the other partition")
+	}
+	s.DropCursor(3)
+	if s.IsBehind() || s.Cursor(1) == nil {
+		t.Fatalf("cursors: %+v", s.Cursors)
+	}
+	s.DropCursor(1)
+	s.DropCursor(1)
+	if s.Cursors != nil {
+		t.Fatal("an idle session holds an array")
+	}
+}
+
+// Numbers of inbound publishes rise over everything that is known of earlier ones.
+func TestInboundNumbers(t *testing.T) {
+	var in Inbound
+	in.SkipTo(100)
+	in.SkipTo(50)
+	if n := in.Take(1); n != 101 || in.Seq(1) != 101 || in.Last() != 101 {
+		t.Fatalf("number %d", n)
+	}
+	in.Commit(1)
+	in.Commit(2) // not pending: nothing
+	if in.Seq(1) != 101 || in.Len() != 1 {
+		t.Fatal("a commit changes the number or adds one")
+	}
+	in.Restore(7, 300)
+	if n := in.Take(2); n != 301 {
+		t.Fatalf("number %d after a restored 300", n)
+	}
+	for id, e := range in.All() {
+		if e.Committed != (id != 2) {
+			t.Errorf("id %d: %+v", id, e)
+		}
+	}
+	if in.Seq(9) != 0 || in.Release(9) || in.Pending(9) {
+		t.Fatal("an id that was never taken")
+	}
+}
+
+// Clear leaves nothing but the name.
+func TestClear(t *testing.T) {
+	s := &Session{ClientID: "a", Expiry: 5, ExpiresMs: 9}
+	s.Subscribe(&Sub{Filter: "#"})
+	s.FallBehind(0, 1)
+	s.Flights.Add()
+	s.Inbound.Take(1)
+	s.Matcher()
+	s.Clear()
+	if s.ClientID != "a" || s.Persistent() || s.ExpiresMs != 0 || len(s.Subs)+len(s.Cursors)+s.Flights.Len()+s.Inbound.Len() != 0 ||
+		len(s.Matcher().Match("x", nil)) != 0 {
+		t.Fatalf("left: %+v", s)
+	}
+}
+
+// An idle client gives the memory of its flights back, and can go on.
+func TestFlightsTrim(t *testing.T) {
+	var f Flights
+	id := f.Add().ID
+	f.Trim()
+	if f.Get(id) == nil {
+		t.Fatal("trimmed while in use")
+	}
+	f.Remove(id)
+	f.Trim()
+	if f.ring != nil || f.Remove(id) || f.Get(id) != nil {
+		t.Fatal("an empty ring is kept")
+	}
+	if e := f.Add(); e == nil || e.ID == id {
+		t.Fatal("ids begin anew after a trim")
+	}
+}
