@@ -310,3 +310,56 @@ func TestBehindAtAKill(t *testing.T) {
 	r.kill()
 	wantTexts(t, r.connect(0, persistent("s")).answerAll(), "x")
 }
+
+// A loop that does not keep up takes no more records into its mailbox: its clients read what it missed from the log,
+// each once and in order, and are live again afterwards.
+func TestMailboxIsBounded(t *testing.T) {
+	for _, qos := range []byte{0, 1, 2} {
+		r := newRig(t, oneStream, 2)
+		s := r.connect(0, persistent("s"))
+		s.subscribe(qos, "t")
+		other := r.connect(0, ConnectRequest{ClientID: "other"})
+		other.subscribe(qos, "u")
+		p := r.connect(1, ConnectRequest{ClientID: "p"})
+		s.take()
+		other.take()
+		p.pub("t", "m0", 2, 1)
+		r.step(1)
+		for range mailItemsMax {
+			r.loops[0].Post(func() {})
+		}
+		for i := 1; i < 20; i++ {
+			p.pub("t", fmt.Sprintf("m%d", i), 2, uint16(i+1))
+			r.step(1)
+		}
+		if n := len(r.loops[0].mail.in.items); n > mailItemsMax+2 {
+			t.Fatalf("%d items in the mailbox", n)
+		}
+		got := s.answerAll()
+		p.pub("t", "m20", 2, 99)
+		got = append(got, s.answerAll()...)
+		wantTexts(t, got, numbered(0, 21)...)
+		wantTexts(t, other.answerAll())
+		if r.b.Stats.MailGaps.Load() == 0 || s.c.IsBehind() {
+			t.Fatalf("%d gaps, behind %v", r.b.Stats.MailGaps.Load(), s.c.IsBehind())
+		}
+	}
+}
+
+// A session that leaves its loop while the loop has a gap takes its place in the log along.
+func TestTakeoverInsideAGap(t *testing.T) {
+	r := newRig(t, oneStream, 2)
+	s := r.connect(0, persistent("s"))
+	s.subscribe(2, "t")
+	p := r.connect(1, ConnectRequest{ClientID: "p"})
+	s.take()
+	for range mailItemsMax {
+		r.loops[0].Post(func() {})
+	}
+	for i := range 5 {
+		p.pub("t", fmt.Sprintf("m%d", i), 2, uint16(i+1))
+	}
+	r.step(1)
+	n := r.connect(1, persistent("s"))
+	wantTexts(t, append(s.take(), n.answerAll()...), numbered(0, 5)...)
+}
