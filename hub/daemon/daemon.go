@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"edgehub/hub/config"
 	"edgehub/hub/server"
@@ -68,7 +69,30 @@ func Run(env Env) int {
 	}()
 	defer func() { stop(); <-notified }()
 	go reload(ctx, s)
-	if err := s.Run(ctx); err != nil {
+	return env.serve(ctx, s.Run)
+}
+
+// stopMax bounds how long a stop may take: behind it stands a disk that does not answer, or a data directory that is
+// gone. What was acknowledged is as safe then as after a kill -9.
+const stopMax = 60 * time.Second
+
+// serve runs the hub and sees to it that it ends within stopMax after ctx has.
+func (env *Env) serve(ctx context.Context, run func(context.Context) error) int {
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		t := time.NewTimer(stopMax)
+		defer t.Stop()
+		select {
+		case err = <-done:
+		case <-t.C:
+			err = fmt.Errorf("the stop did not finish within %v; look at the disk and the data directory, the next start recovers", stopMax)
+		}
+	}
+	if err != nil {
 		return env.complain(err, ExitFailed)
 	}
 	return ExitDone

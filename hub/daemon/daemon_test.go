@@ -2,10 +2,13 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func write(t *testing.T, text string) string {
@@ -48,4 +51,20 @@ func TestCommandLine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStopIsBounded: a part that never ends does not keep the daemon.
+func TestStopIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs bytes.Buffer
+		env := Env{Stderr: &errs}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		began, forever := time.Now(), make(chan struct{})
+		code := env.serve(ctx, func(context.Context) error { <-forever; return nil })
+		close(forever)
+		if code != ExitFailed || time.Since(began) != stopMax || !strings.Contains(errs.String(), "did not finish") {
+			t.Fatalf("code %d after %v: %s", code, time.Since(began), errs.String())
+		}
+	})
 }
