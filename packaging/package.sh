@@ -45,7 +45,10 @@ for arch in "${archs[@]}"; do
   rpm-armhf) file=edgehub-$version-1.armv6hl.rpm ;;
   *) file=edgehub_${version}_$arch.deb ;;
   esac
-  PACKAGE_ARCH=$package DIST_ARCH=$arch $tool package -f packaging/nfpm.yaml -p "$format" -t "dist/$file" >/dev/null
+  if ! said=$(PACKAGE_ARCH=$package DIST_ARCH=$arch $tool package -f packaging/nfpm.yaml -p "$format" -t "dist/$file" 2>&1); then
+    echo "package: $file: $said" >&2
+    exit 1
+  fi
   echo "dist/$file: $(stat -c %s "dist/$file") bytes"
 done
 packaging/sums.sh

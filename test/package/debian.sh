@@ -26,23 +26,23 @@ mkdir "$root"
 tar -C "$root" -xf "$cache"
 mount -t proc proc "$root/proc"
 mounts+=("$root/proc")
-in() { chroot "$root" "$@"; }
+inroot() { chroot "$root" "$@"; }
 before() { (cd "$root" && find . -xdev \( -path ./proc -o -path ./tmp -o -path ./var/cache -o -path ./var/log -o -path ./var/lib/dpkg -o -path ./run/lock \) -prune -o -print | sort); }
 
-in dpkg --version >/dev/null || die "the Debian root does not run"
+inroot dpkg --version >/dev/null || die "the Debian root does not run"
 before >"$work/fresh"
-getent_before=$(in getent passwd)
+getent_before=$(inroot getent passwd)
 
 deb=$(ls "$PWD"/dist/edgehub_*_amd64.deb)
 cp "$deb" "$root/tmp/first.deb"
-in dpkg -i /tmp/first.deb >"$work/dpkg.log" 2>&1 || die "dpkg -i: $(cat "$work/dpkg.log")"
-in getent passwd edgehub | grep -q nologin || die "there is no user edgehub that cannot log in"
+inroot dpkg -i /tmp/first.deb >"$work/dpkg.log" 2>&1 || die "dpkg -i: $(cat "$work/dpkg.log")"
+inroot getent passwd edgehub | grep -q nologin || die "there is no user edgehub that cannot log in"
 [[ $(stat -c %U:%G:%a "$root/etc/edgehub" | sed "s/^root:[^:]*/root:g/") = root:g:750 ]] || die "/etc/edgehub: $(stat -c %u:%g:%a "$root/etc/edgehub")"
 [[ $(stat -c %a "$root/etc/edgehub/users") = 640 ]] || die "the users file has mode $(stat -c %a "$root/etc/edgehub/users")"
 
 # The command of the unit, as its user, from its directory.
 command=$(sed -n 's/^ExecStart=//p' "$root/usr/lib/systemd/system/hubd.service")
-uid=$(in id -u edgehub) gid=$(in id -g edgehub)
+uid=$(inroot id -u edgehub) gid=$(inroot id -g edgehub)
 start() {
   chroot --userspec="$uid:$gid" "$root" /bin/sh -c "cd /var/lib/edgehub && exec $command" >>"$work/hubd.log" 2>&1 &
   hub=$!
@@ -53,7 +53,7 @@ stop() {
   kill -TERM "$hub"
   wait "$hub" || die "the hub ended with $?: $(tail -5 "$work/hubd.log")"
 }
-ctl() { in hubctl "$@"; }
+ctl() { inroot hubctl "$@"; }
 start
 [[ $(stat -c %u "/proc/$hub") = "$uid" ]] || die "the hub does not run as edgehub"
 mosquitto_pub -p 1883 -q 1 -t first/message -m hello -r || die "mosquitto_pub was not served"
@@ -84,7 +84,7 @@ sed -i 's/^Version: .*/Version: 99.0/' "$work/next/tree/DEBIAN/control"
 echo '# a newer packaged configuration' >>"$work/next/tree/etc/edgehub/hubd.toml"
 (cd "$work/next/tree" && find . -type f ! -path './DEBIAN/*' -printf '%P\0' | xargs -0 md5sum >DEBIAN/md5sums)
 dpkg-deb -b --root-owner-group "$work/next/tree" "$root/tmp/next.deb" >/dev/null
-in dpkg -i --force-confold /tmp/next.deb >"$work/dpkg.log" 2>&1 || die "upgrade: $(cat "$work/dpkg.log")"
+inroot dpkg -i --force-confold /tmp/next.deb >"$work/dpkg.log" 2>&1 || die "upgrade: $(cat "$work/dpkg.log")"
 stop
 grep -q 11883 "$root/etc/edgehub/hubd.toml" || die "the upgrade changed the edited configuration"
 grep -q '^technician:' "$root/etc/edgehub/users" || die "the upgrade lost the users"
@@ -95,12 +95,12 @@ start
 stop
 
 # Removed, data and configuration stay; purged, nothing does.
-in dpkg -r edgehub >"$work/dpkg.log" 2>&1 || die "remove: $(cat "$work/dpkg.log")"
+inroot dpkg -r edgehub >"$work/dpkg.log" 2>&1 || die "remove: $(cat "$work/dpkg.log")"
 [[ -d $root/var/lib/edgehub/streams && -e $root/etc/edgehub/hubd.toml && ! -e $root/usr/bin/hubd ]] || die "remove took too much or too little"
-in dpkg -P edgehub >"$work/dpkg.log" 2>&1 || die "purge: $(cat "$work/dpkg.log")"
+inroot dpkg -P edgehub >"$work/dpkg.log" 2>&1 || die "purge: $(cat "$work/dpkg.log")"
 grep -i warning "$work/dpkg.log" && die "purge warns"
 before >"$work/after"
 left=$(comm -13 "$work/fresh" "$work/after" | grep -v -E '^\./(etc|var/lib)/[^/]*-$|^\./etc/\.pwd\.lock$|^\./etc/(passwd|group|shadow|gshadow|subuid|subgid)-?$' || true)
 [[ -z $left ]] || die "purge left: $left"
-[[ $(in getent passwd) = "$getent_before" ]] || die "purge left the user"
+[[ $(inroot getent passwd) = "$getent_before" ]] || die "purge left the user"
 say "debian: installed, served, upgraded, removed and purged ($suite)"

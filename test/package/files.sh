@@ -58,7 +58,8 @@ root=$work/root
 mkdir -p "$root"
 dpkg-deb -x "$(ls dist/edgehub_*_amd64.deb)" "$root"
 unit=$root/usr/lib/systemd/system/hubd.service
-said=$(systemd-analyze verify --man=no --root="$root" hubd.service 2>&1 | grep -F hubd || true)
+sed "s,=/usr/bin/,=$root/usr/bin/," "$unit" >"$work/hubd.service" # the programs are not installed here
+said=$(systemd-analyze verify --man=no "$work/hubd.service" 2>&1 | grep -F hubd || true)
 [[ -z $said ]] || die "systemd-analyze verify: $said"
 exposure=$(systemd-analyze security --offline=yes --no-pager "$unit" 2>/dev/null | sed -n 's/.*Overall exposure level for hubd.service: \([0-9.]*\).*/\1/p')
 [[ -n $exposure ]] && awk "BEGIN { exit !($exposure <= 2.0) }" || die "exposure is ${exposure:-unknown}, at most 2.0"
