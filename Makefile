@@ -94,7 +94,8 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 	done
 
 .PHONY: crash
-crash: ## kill -9 under load, restart, compare; prints what was checked
+crash: ## crash clones of log and hub, and kill -9 under load; prints what was checked
+	SEGLOG_CRASH_SEEDS=30 $(GO) test -count=1 -timeout 30m -v -run '^TestCrash$$' ./storage/seglog
 	HUB_TEST_FULL=1 $(GO) test -count=1 -timeout 30m -v ./test/crash/...
 
 .PHONY: bench

@@ -100,6 +100,9 @@ func (s *Store) openIndex(rec *Recovery) error {
 // tryIndex opens the index and checks that it belongs to the log.
 func (s *Store) tryIndex() error {
 	dir := filepath.Join(s.o.DataDir, indexDir)
+	if info, err := s.o.FS.Stat(dir); err == nil && !info.IsDir() {
+		return fmt.Errorf("%w: it is not a directory", errIndexDamaged)
+	}
 	if err := s.o.FS.MkdirAll(dir); err != nil {
 		return fmt.Errorf("meta: %w", err)
 	}

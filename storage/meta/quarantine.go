@@ -73,6 +73,9 @@ func (s *Store) quarantined(dir string) ([]int, error) {
 
 // removeTree removes the files of an index directory and then itself.
 func (s *Store) removeTree(dir string) error {
+	if info, err := s.o.FS.Stat(dir); err == nil && !info.IsDir() {
+		return s.removeFile(dir)
+	}
 	entries, err := s.o.FS.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -3,6 +3,8 @@ package meta
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -65,5 +67,24 @@ func TestSuspend(t *testing.T) {
 			again, _ := open_(t, o)
 			want(again)
 		})
+	}
+}
+
+// TestIndexIsAFile: what stands where the index should be is moved away, again and again.
+func TestIndexIsAFile(t *testing.T) {
+	o := testOptions(t.TempDir())
+	for i := range quarantinedMax + 2 {
+		s, rec := open_(t, o)
+		if i > 0 && (rec.Quarantined == "" || !rec.Rebuilt) {
+			t.Fatalf("%+v", rec)
+		}
+		s.Put([]byte("k"), fmt.Append(nil, i))
+		if v, found, err := s.Get([]byte("k")); string(v) != fmt.Sprint(i) || !found || err != nil {
+			t.Fatal(string(v), found, err)
+		}
+		check(t, s.Close())
+		dir := filepath.Join(o.DataDir, indexDir)
+		check(t, os.RemoveAll(dir))
+		check(t, os.WriteFile(dir, []byte("x"), 0o600))
 	}
 }

@@ -76,6 +76,9 @@ type crasher struct {
 func (c *crasher) run() {
 	faults := vfstest.New(c.disk)
 	c.o = Options{FS: faults, Dir: "hub/0-0", Name: "crash/0-0", Salt: uint32(c.seed), SegmentBytes: 6000, IndexBytes: 500, Index: &memIndex{}, QuarantineDir: "hub/quarantine"}
+	if c.seed%3 == 0 {
+		c.o.Codec = CodecZstd
+	}
 	var err error
 	if c.l, _, err = Open(c.o); err != nil {
 		c.t.Fatal(err)

@@ -80,24 +80,8 @@ func TestFullDisk(t *testing.T) {
 		t.Error(s)
 	}
 
-	// From outside to the last byte: the hub stays, and serves.
 	hog := filepath.Join(disk, "hog")
-	fill(t, hog)
-	if code := refusal(t, p); code != 0x97 {
-		t.Errorf("QoS 1 on a full disk: %#x", code)
-	}
-	old := hubtest.Dial(t, h.Addr(), mqttc.Connect{Version: 4, ClientID: "old", Clean: true})
-	old.Send(mqttc.Packet{Kind: mqttc.PUBLISH, Topic: "plant/x", Payload: []byte("x"), QoS: 1, ID: 1})
-	old.WantClose(mqttc.Patience) // MQTT 3.1.1 has no refusal
-	p.Send(mqttc.Packet{Kind: mqttc.PUBLISH, Topic: "plant/x", Payload: []byte("x")})
-	if err := p.Ping(); err != nil {
-		t.Error(err)
-	}
-	back := hubtest.Dial(t, h.Addr(), mqttc.Connect{Version: 5, ClientID: "away", SessionExpiry: 3600})
-	back.Want("plant/first", "kept", 1)
-	if s := health(t, h); strings.Contains(s, "refused_disk_low=0") || strings.Contains(s, "qos0_disk_low=0") {
-		t.Error(s)
-	}
+	toTheLastByte(t, h, p, hog)
 
 	// Space returns.
 	if err := errors.Join(os.Remove(hog), os.Remove(reserve)); err != nil {
@@ -135,6 +119,27 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	t.Logf("%d messages of 32 KiB taken, then refused; taken again after %v; start after a kill on a full disk %v", total, took, h.StartTook())
+}
+
+// toTheLastByte fills the disk from outside: the hub stays, refuses and serves.
+func toTheLastByte(t *testing.T, h *harness.Hub, p *hubtest.Client, hog string) {
+	t.Helper()
+	fill(t, hog)
+	if code := refusal(t, p); code != 0x97 {
+		t.Errorf("QoS 1 on a full disk: %#x", code)
+	}
+	old := hubtest.Dial(t, h.Addr(), mqttc.Connect{Version: 4, ClientID: "old", Clean: true})
+	old.Send(mqttc.Packet{Kind: mqttc.PUBLISH, Topic: "plant/x", Payload: []byte("x"), QoS: 1, ID: 1})
+	old.WantClose(mqttc.Patience) // MQTT 3.1.1 has no refusal
+	p.Send(mqttc.Packet{Kind: mqttc.PUBLISH, Topic: "plant/x", Payload: []byte("x")})
+	if err := p.Ping(); err != nil {
+		t.Error(err)
+	}
+	back := hubtest.Dial(t, h.Addr(), mqttc.Connect{Version: 5, ClientID: "away", SessionExpiry: 3600})
+	back.Want("plant/first", "kept", 1)
+	if s := health(t, h); strings.Contains(s, "refused_disk_low=0") || strings.Contains(s, "qos0_disk_low=0") {
+		t.Error(s)
+	}
 }
 
 // flood publishes from several clients until all are refused, and returns how much of each was acknowledged.

@@ -282,3 +282,12 @@ func status(t *testing.T, dir string) (m struct {
 	}
 	return m
 }
+
+func fileSize(t *testing.T, name string) int64 {
+	t.Helper()
+	info, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}

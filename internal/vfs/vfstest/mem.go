@@ -112,6 +112,27 @@ func (m *Mem) Kill() *Mem {
 	return out
 }
 
+// Moved returns a copy of a disk in which what was below one directory is below another. Nothing of it is unsynced.
+func (m *Mem) Moved(from, to string) *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	move := func(name string) string {
+		if rest, ok := strings.CutPrefix(name, filepath.Clean(from)); ok {
+			return filepath.Clean(to) + rest
+		}
+		return name
+	}
+	out := NewMem()
+	for dir := range m.dirs {
+		out.dirs[move(dir)] = true
+	}
+	for name, n := range m.names {
+		c := &memNode{data: bytes.Clone(n.data), durable: bytes.Clone(n.data)}
+		out.names[move(name)], out.durable[move(name)] = c, c
+	}
+	return out
+}
+
 // crash returns what a power cut leaves of the data; everything at a share of 1.
 func (n *memNode) crash(r *rand.Rand, share float64, torn bool) []byte {
 	data := bytes.Clone(n.durable)
