@@ -67,19 +67,23 @@ func (c *Client) excuse(seq uint64) {
 }
 
 // settleInbound sees to it that a session that leaves the loop hears of its publishes that are neither committed nor
-// refused yet.
+// refused yet. Each waits for its own partition only: the hub's positions in it may go on as soon as it is committed.
 func (l *Loop) settleInbound(c *Client) {
-	open := map[uint16]uint64{}
 	for id, e := range c.Inbound.All() {
 		if !e.Committed {
-			open[id] = e.Seq
+			l.afterPending(l.b.placeOf(c, id), func() {
+				l.b.withOwner(c, func() { l.b.resolveInbound(c, id, e.Seq) })
+			})
 		}
 	}
-	if len(open) > 0 {
-		l.afterPending(func() {
-			l.b.withOwner(c, func() { l.b.resolveInbound(c, open) })
-		})
+}
+
+// placeOf is where the record of a publish may be: in its partition, or anywhere when that is not known.
+func (b *Broker) placeOf(c *Client, id uint16) []*partition {
+	if part := c.Inbound.Entry(id).Part; part >= 0 {
+		return b.parts[part : part+1]
 	}
+	return b.parts
 }
 
 // withOwner runs fn where the session is: on the loop that has it, or here while it is offline.
@@ -102,22 +106,18 @@ func (b *Broker) withOwner(c *Client, fn func()) {
 	}
 }
 
-// resolveInbound takes over the outcome of publishes. By its owner.
-func (b *Broker) resolveInbound(c *Client, open map[uint16]uint64) {
-	changed := false
-	for id, seq := range open {
-		if c.Inbound.Seq(id) != seq {
-			continue
-		}
-		changed = true
-		if c.refused(seq) {
-			c.Inbound.Release(id)
-			c.excuse(seq)
-		} else {
-			c.Inbound.Commit(id)
-		}
+// resolveInbound takes over the outcome of a publish. By its owner.
+func (b *Broker) resolveInbound(c *Client, id uint16, seq uint64) {
+	if c.Inbound.Seq(id) != seq {
+		return
 	}
-	if changed && c.Persistent() {
+	if c.refused(seq) {
+		c.Inbound.Release(id)
+		c.excuse(seq)
+	} else {
+		c.Inbound.Commit(id)
+	}
+	if c.Persistent() {
 		b.putInbound(c)
 	}
 }

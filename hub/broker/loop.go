@@ -336,12 +336,11 @@ func (l *Loop) CommitMeta() bool {
 	return l.b.o.Meta.Commit() == nil
 }
 
-// Barrier acknowledges conn's publish number seq, the repetition of the client's QoS 2 publish id, once everything that
-// was appended before is committed or refused, in whatever partition: as its first copy was, whatever connection that
-// came on.
+// Barrier acknowledges conn's publish number seq, the repetition of the client's QoS 2 publish id, once its first copy is
+// committed or refused, and as that was, whatever connection it came on.
 func (l *Loop) Barrier(conn Conn, seq uint32, c *Client, id uint16) {
 	first := c.Inbound.Seq(id)
-	l.afterPending(func() {
+	l.afterPending(l.b.placeOf(c, id), func() {
 		code := CodeOK
 		// A refusal that was answered already has taken the number away.
 		if c.conn == conn && (c.refused(first) || c.Inbound.Seq(id) != first) {
@@ -351,15 +350,15 @@ func (l *Loop) Barrier(conn Conn, seq uint32, c *Client, id uint16) {
 	})
 }
 
-// afterPending calls fn on this loop when everything appended so far, in whatever partition, is committed or refused.
-func (l *Loop) afterPending(fn func()) {
+// afterPending calls fn on this loop when everything appended so far to the partitions is committed or refused.
+func (l *Loop) afterPending(parts []*partition, fn func()) {
 	left := 1
 	done := func() { // on this loop only
 		if left--; left == 0 {
 			fn()
 		}
 	}
-	for _, p := range l.b.parts {
+	for _, p := range parts {
 		p.mu.Lock()
 		var last *batch
 		switch {

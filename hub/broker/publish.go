@@ -48,6 +48,7 @@ func (b *Broker) newEntry(name string) *topicEntry {
 func (l *Loop) Publish(from *Client, conn Conn, seq uint32, m *message.Message) byte {
 	if !from.mayPublish(m.Topic) {
 		l.b.Stats.DeniedPublish.Add(1)
+		from.refuse(m.Origin.QoS2Seq)
 		return CodeNotAuthorized
 	}
 	e := l.entry(m.Topic)
@@ -69,6 +70,9 @@ func (l *Loop) Publish(from *Client, conn Conn, seq uint32, m *message.Message) 
 	}
 	if code == CodeOK {
 		l.touch(p)
+		if m.Origin.PacketID > 0 {
+			from.Inbound.Place(m.Origin.PacketID, p.ID)
+		}
 	} else if from != nil {
 		from.refuse(m.Origin.QoS2Seq)
 	}

@@ -182,6 +182,26 @@ func TestCommittedBehindASlowSyncThenKilled(t *testing.T) {
 	wantPayloads(t, r, r.part("t"), "once")
 }
 
+// A session that leaves with publishes under way hears of each when its own partition is done, whatever the others do.
+func TestOutcomeDoesNotWaitForOtherPartitions(t *testing.T) {
+	r := newRig(t, twoKinds, 2)
+	c := r.connect(0, persistent("c"))
+	c.pub("s/1", "slow", 2, 1)
+	c.pub("t", "once", 2, 2)
+	c.gone = true
+	c.disconnect()
+	for r.step(0) || r.step(1) { // no sync: the first one stays open
+	}
+	for range 3 {
+		r.checkpoint()
+	}
+	r.kill()
+	c = r.connect(1, persistent("c"))
+	c.pub("t", "once", 2, 2)
+	r.settle()
+	wantPayloads(t, r, r.part("t"), "once")
+}
+
 // Numbers of QoS 2 publishes are not given again to a later session of the same client: after a kill, its records
 // would be taken for those of the new session.
 func TestAKillDoesNotMixUpSessionsOfOneClient(t *testing.T) {

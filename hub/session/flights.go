@@ -153,8 +153,15 @@ func (f *Flights) Ordered() []uint16 {
 // Inbound is what a client has published at QoS 2 and not yet released: its packet ids, each with the number that
 // identifies the record in the log. The zero value is empty.
 type Inbound struct {
-	pending map[uint16]uint64 // number, and the mark committed
+	pending map[uint16]taken
 	seq     uint64
+}
+
+// taken is one unreleased PUBLISH: its number with the mark committed, and 1 plus the partition of its record, 0 when
+// that is not known.
+type taken struct {
+	seq  uint64
+	part uint32
 }
 
 // committed marks a number whose record is known to be in the log.
@@ -173,20 +180,29 @@ func (in *Inbound) Len() int { return len(in.pending) }
 // Take notes a new PUBLISH and returns its number, rising over the life of the session.
 func (in *Inbound) Take(id uint16) uint64 {
 	if in.pending == nil {
-		in.pending = map[uint16]uint64{}
+		in.pending = map[uint16]taken{}
 	}
 	in.seq++
-	in.pending[id] = in.seq
+	in.pending[id] = taken{seq: in.seq}
 	return in.seq
 }
 
 // Seq is the number of an unreleased packet id, 0 when there is none.
-func (in *Inbound) Seq(id uint16) uint64 { return in.pending[id] &^ committed }
+func (in *Inbound) Seq(id uint16) uint64 { return in.pending[id].seq &^ committed }
+
+// Place notes the partition that the record of a packet id was appended to.
+func (in *Inbound) Place(id uint16, part uint32) {
+	if e, ok := in.pending[id]; ok {
+		e.part = part + 1
+		in.pending[id] = e
+	}
+}
 
 // Commit notes that the record of a packet id is in the log.
 func (in *Inbound) Commit(id uint16) {
-	if seq, ok := in.pending[id]; ok {
-		in.pending[id] = seq | committed
+	if e, ok := in.pending[id]; ok {
+		e.seq |= committed
+		in.pending[id] = e
 	}
 }
 
@@ -195,10 +211,10 @@ func (in *Inbound) Commit(id uint16) {
 func (in *Inbound) Restore(id uint16, seq uint64) {
 	in.seq = max(in.seq, seq)
 	if in.pending == nil {
-		in.pending = map[uint16]uint64{}
+		in.pending = map[uint16]taken{}
 	}
-	if in.pending[id]&^committed < seq {
-		in.pending[id] = seq | committed
+	if in.Seq(id) < seq {
+		in.pending[id] = taken{seq: seq | committed}
 	}
 }
 
@@ -221,15 +237,23 @@ func (in *Inbound) Last() uint64 { return in.seq }
 func (in *Inbound) All() iter.Seq2[uint16, InboundEntry] {
 	return func(yield func(uint16, InboundEntry) bool) {
 		for id, v := range in.pending {
-			if !yield(id, InboundEntry{v &^ committed, v&committed != 0}) {
+			if !yield(id, v.entry()) {
 				return
 			}
 		}
 	}
 }
 
+// Entry returns what is known of a packet id; the zero number when it is not pending.
+func (in *Inbound) Entry(id uint16) InboundEntry { return in.pending[id].entry() }
+
+func (v taken) entry() InboundEntry {
+	return InboundEntry{v.seq &^ committed, v.seq&committed != 0, int(v.part) - 1}
+}
+
 // InboundEntry is one unreleased PUBLISH.
 type InboundEntry struct {
 	Seq       uint64
 	Committed bool
+	Part      int // of its record, -1 when that is not known
 }
