@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"edgehub/hub/message"
@@ -28,6 +29,8 @@ type rig struct {
 	b     *Broker
 	loops []*Loop
 	wakes [][]func() // by loop
+	// mu is for what a timer of the broker may touch, too.
+	mu    sync.Mutex
 	read  *reader
 	specs []stream.Spec
 	lim   Limits
@@ -86,7 +89,11 @@ func (r *rig) start(loops int) {
 	for range loops {
 		id := len(r.loops)
 		r.wakes = append(r.wakes, nil)
-		r.loops = append(r.loops, r.b.NewLoop(func(fn func()) { r.wakes[id] = append(r.wakes[id], fn) }))
+		r.loops = append(r.loops, r.b.NewLoop(func(fn func()) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.wakes[id] = append(r.wakes[id], fn)
+		}))
 	}
 }
 
@@ -101,8 +108,10 @@ func (r *rig) kill() {
 
 // step runs what a loop has been woken for; false when there was nothing.
 func (r *rig) step(loop int) bool {
+	r.mu.Lock()
 	fns := r.wakes[loop]
 	r.wakes[loop] = nil
+	r.mu.Unlock()
 	for _, fn := range fns {
 		fn()
 	}
@@ -233,6 +242,7 @@ type memMeta struct {
 	// around is called before and after a commit; an error before fails it.
 	around func(before bool) error
 	last   []metaChange // of the latest commit that changed something
+	mu     sync.Mutex
 }
 
 type metaChange struct {
@@ -252,6 +262,8 @@ func (m *memMeta) Put(key, value []byte) {
 func (m *memMeta) Delete(key []byte) { m.change(metaChange{key: string(key), del: true}) }
 
 func (m *memMeta) change(c metaChange) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.pending = append(m.pending, c)
 	c.apply(m.now)
 }
@@ -268,6 +280,8 @@ func (c metaChange) apply(to map[string][]byte) {
 func (m *memMeta) PutNew(key, value []byte) { m.Put(key, value) }
 
 func (m *memMeta) Commit() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if len(m.pending) == 0 {
 		return nil
 	}

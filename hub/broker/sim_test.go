@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"edgehub/hub/stream"
 	"edgehub/hub/topic"
 	"edgehub/internal/vfs/vfstest"
 )
@@ -114,6 +115,10 @@ func newSim(t *testing.T, seed uint64) *sim {
 	if s.rng.IntN(2) == 0 {
 		s.lim.CatchupBytes = chunkBytes + 1
 	}
+	if s.rng.IntN(3) == 0 { // b/0 waits for others to be written with
+		s.specs = append([]stream.Spec{{Name: "slow", Filters: []string{"b/#"}, Partitions: 1, SegmentBytes: 1 << 20,
+			Linger: 50 * time.Millisecond}}, twoKinds...)
+	}
 	s.boot()
 	s.at, s.killAt = make([]int64, len(s.b.parts)), make([]int64, len(s.b.parts))
 	for i := range 7 {
@@ -150,6 +155,8 @@ func (s *sim) hooks() {
 
 // strike takes the state of the disk at the moment of a planned kill.
 func (s *sim) strike() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.died || s.dieIn == 0 {
 		return
 	}
@@ -276,17 +283,21 @@ func (s *sim) act() {
 			}
 		})
 	case x < 445:
-		time.Sleep(time.Duration(s.rng.IntN(3000)) * time.Millisecond)
-	case x < 447:
+		s.sleep(time.Duration(s.rng.IntN(3000)) * time.Millisecond)
+	case x < 455:
+		s.sleep(time.Duration(s.rng.IntN(80)) * time.Millisecond)
+	case x < 457:
 		s.logf("a write will fail")
 		s.fs.Clear()
 		s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Pattern: "*.log", Err: errInjected, Count: 1, Short: s.rng.IntN(200)})
 		s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Hook: s.strike})
-	case x < 449:
+	case x < 459:
+		s.mu.Lock()
 		s.dieIn = 1 + s.rng.IntN(10)
-	case x < 450:
+		s.mu.Unlock()
+	case x < 460:
 		s.died = true
-	case x < 451 && s.rng.IntN(4) == 0:
+	case x < 461 && s.rng.IntN(4) == 0:
 		l := s.loops[s.rng.IntN(len(s.loops))]
 		for range mailItemsMax {
 			l.Post(func() {})
@@ -294,6 +305,12 @@ func (s *sim) act() {
 	default:
 		s.devs[s.rng.IntN(len(s.devs))].act()
 	}
+}
+
+// sleep lets time pass, and what is due then be done.
+func (s *sim) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // quiesce lets everything finish: every client is there and answers.
@@ -311,6 +328,7 @@ func (s *sim) quiesce() {
 			}
 			d.drainInbox()
 		}
+		s.sleep(100 * time.Millisecond)
 		s.settle()
 		s.look()
 		if idle%10 == 9 {
