@@ -12,8 +12,8 @@ import (
 // query makes a path with one query of name and value pairs.
 func query(path string, pairs ...string) string {
 	v := url.Values{}
-	for i := 0; i < len(pairs); i += 2 {
-		v.Set(pairs[i], pairs[i+1])
+	for ; len(pairs) >= 2; pairs = pairs[2:] {
+		v.Set(pairs[0], pairs[1])
 	}
 	return path + "?" + v.Encode()
 }

@@ -176,7 +176,7 @@ func (x *examination) space() {
 		x.skip(check, "", "%s: %v", dir, err)
 		return
 	}
-	free := int64(fsys.Bavail) * int64(fsys.Bsize) //nolint:unconvert // their types differ between architectures
+	free := int64(fsys.Bavail) * int64(fsys.Bsize) // their types differ between machines
 	var most, used int64
 	for i := range x.cfg.Streams {
 		most += int64(x.cfg.Streams[i].Retention.MaxBytes)

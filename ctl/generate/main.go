@@ -26,6 +26,7 @@ func main() {
 func write(dir string) error {
 	root := command.Tree(version)
 	completion := func(shell string) string { return filepath.Join(dir, "completion", "hubctl."+shell) }
+	//nolint:gosec // the directory is whoever builds the packages'
 	if err := os.WriteFile(filepath.Join(dir, "man", "hubctl.1"), []byte(manual.Page(root)), 0o600); err != nil {
 		return err
 	}

@@ -25,8 +25,9 @@ func (a Action) String() string {
 		return "publish"
 	case Subscribe:
 		return "subscribe"
+	default:
+		return "all"
 	}
-	return "all"
 }
 
 // whose says which clients a rule is for.

@@ -8,7 +8,7 @@ cd "$here/../.."
 
 [[ $(id -u) = 0 ]] || die "run it as root: it makes a Debian root and users"
 missing=()
-for need in debootstrap:debootstrap qemu-arm-static:qemu-user-static mosquitto_pub:mosquitto-clients systemd-analyze:systemd rpm:rpm curl:curl; do
+for need in debootstrap:debootstrap qemu-arm-static:qemu-user-static mosquitto_pub:mosquitto-clients systemd-analyze:systemd rpm:rpm curl:curl strace:strace pgrep:procps; do
   command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
 done
 if ((${#missing[@]})); then
@@ -19,6 +19,7 @@ if ((${#missing[@]})); then
 fi
 
 "$here/files.sh"
+"$here/syscalls.sh"
 "$here/debian.sh"
 "$here/emulated.sh" arm64 qemu-aarch64-static
 "$here/emulated.sh" armhf qemu-arm-static

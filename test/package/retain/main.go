@@ -31,8 +31,11 @@ func run(args []string) error {
 		return err
 	}
 	conn, ack, err := mqttc.Dial(args[0], mqttc.Connect{Version: 5, ClientID: "retain", Clean: true})
-	if err != nil || ack.Code != 0 {
-		return fmt.Errorf("connect: %v, %v", ack, err)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	if ack.Code != 0 {
+		return fmt.Errorf("connect: %v", ack)
 	}
 	defer conn.Abort()
 	for sent, acked := 0, 0; acked < n; {
