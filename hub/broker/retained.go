@@ -125,7 +125,18 @@ func (b *Broker) KeepRetained(sp *stream.Partition, seg seglog.SegmentInfo) erro
 			return fmt.Errorf("broker: keep the retained message of %q: %w", f.name, err)
 		}
 	}
-	return b.o.Meta.Commit()
+	if len(refs) == 0 {
+		return nil
+	}
+	// The deletion of the segment survives a power cut: what takes its place must, too. Copies before their references.
+	kept, err := b.o.Streams.Stream(RetainedStream)
+	if err != nil {
+		return err
+	}
+	if _, err := kept.Partitions[0].Log.Sync(); err != nil {
+		return fmt.Errorf("broker: keep retained messages: %w", err)
+	}
+	return b.o.Meta.Sync()
 }
 
 func (b *Broker) keepOne(p *partition, name string, offset int64) error {

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -134,6 +135,28 @@ func TestRetainedOutlivesItsSegment(t *testing.T) {
 	if n := r.b.Retained(); n != 3 {
 		t.Fatalf("%d retained messages after one was cleared", n)
 	}
+}
+
+// The copies are as durable as the segment was when it goes: a power cut right after that takes none.
+func TestRetainedOutlivesItsSegmentAndAPowerCut(t *testing.T) {
+	r := newRig(t, oneStream, 1)
+	r.connect(0, ConnectRequest{ClientID: "p"}).retain("a", "x")
+	part := r.part("a")
+	if err := r.b.Roll(part.Partition); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.b.KeepRetained(part.Partition, part.Log.Segments()[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := part.Log.DropOldest(); err != nil {
+		t.Fatal(err)
+	}
+	r.disk = r.disk.Crash(rand.New(rand.NewPCG(1, 1)), 0, false)
+	r.meta = r.meta.kill(0)
+	r.start(1)
+	s := r.connect(0, ConnectRequest{ClientID: "s"})
+	s.subscribe(1, "a")
+	wantTexts(t, s.answerAll(), "x")
 }
 
 // A segment stays while what is needed of it could not be copied.

@@ -229,82 +229,87 @@ func willOf(topic, payload string, delay uint32) *Will {
 	return &Will{DelayS: delay, Msg: message.Message{Topic: []byte(topic), Payload: []byte(payload), QoS: 1}}
 }
 
+// willTest is one way for a client to go.
+type willTest struct {
+	name string
+	req  ConnectRequest
+	do   func(r *rig, c *tconn)
+	want int // wills published
+}
+
+func withWill(expiry, delay uint32) ConnectRequest {
+	return ConnectRequest{ClientID: "c", Expiry: expiry, Window: 10, Will: willOf("w", "gone", delay)}
+}
+
+var willTests = []willTest{
+	{"the connection breaks", withWill(0, 0), func(_ *rig, c *tconn) { c.drop() }, 1},
+	{"goodbye", withWill(0, 0), func(_ *rig, c *tconn) { c.bye() }, 0},
+	{"persistent, breaks", withWill(100, 0), func(_ *rig, c *tconn) { c.drop() }, 1},
+	{"delayed, not yet due", withWill(100, 50), func(_ *rig, c *tconn) { c.drop() }, 0},
+	{"delayed, due", withWill(100, 50), func(r *rig, c *tconn) {
+		c.drop()
+		r.settle()
+		time.Sleep(51 * time.Second)
+		r.b.expire(r.b.o.Clock.NowMs())
+		r.b.expire(r.b.o.Clock.NowMs())
+	}, 1},
+	{"delayed beyond the session's end", withWill(20, 50), func(r *rig, c *tconn) {
+		c.drop()
+		r.settle()
+		time.Sleep(21 * time.Second)
+		r.b.expire(r.b.o.Clock.NowMs())
+	}, 1},
+	{"delayed, the session ends with the connection", withWill(0, 50), func(_ *rig, c *tconn) { c.drop() }, 1},
+	{"delayed, the client comes back", withWill(100, 50), func(r *rig, c *tconn) {
+		c.drop()
+		r.settle()
+		r.connect(1, persistent("c")).l.Schedule()
+		time.Sleep(200 * time.Second)
+		r.b.expire(r.b.o.Clock.NowMs())
+	}, 0},
+	{"delayed, a clean start", withWill(100, 50), func(r *rig, c *tconn) {
+		c.drop()
+		r.settle()
+		r.connect(1, ConnectRequest{ClientID: "c", Clean: true})
+	}, 1},
+	{"taken over", withWill(100, 0), func(r *rig, _ *tconn) { r.connect(1, persistent("c")) }, 1},
+	{"taken over and resumed, delayed", withWill(100, 50), func(r *rig, _ *tconn) {
+		r.connect(1, persistent("c"))
+		time.Sleep(200 * time.Second)
+		r.b.expire(r.b.o.Clock.NowMs())
+	}, 0},
+	{"taken over by a clean start, delayed", withWill(100, 50), func(r *rig, _ *tconn) {
+		r.connect(1, ConnectRequest{ClientID: "c", Clean: true})
+	}, 1},
+	{"kill", withWill(0, 0), func(r *rig, _ *tconn) { r.kill() }, 1},
+	{"kill, persistent", withWill(100, 0), func(r *rig, _ *tconn) { r.kill() }, 1},
+	{"kill after a goodbye", withWill(100, 0), func(r *rig, c *tconn) {
+		c.bye()
+		r.settle()
+		r.kill()
+	}, 0},
+	{"kill, delayed", withWill(100, 50), func(r *rig, _ *tconn) { r.kill() }, 0},
+	{"kill, delayed, due", withWill(100, 50), func(r *rig, _ *tconn) {
+		r.kill()
+		time.Sleep(51 * time.Second)
+		r.b.expire(r.b.o.Clock.NowMs())
+	}, 1},
+	{"kill while offline and delayed", withWill(100, 50), func(r *rig, c *tconn) {
+		c.drop()
+		r.settle()
+		r.kill()
+		time.Sleep(51 * time.Second)
+		r.b.expire(r.b.o.Clock.NowMs())
+	}, 1},
+	{"two kills", withWill(100, 0), func(r *rig, _ *tconn) {
+		r.kill()
+		r.settle()
+		r.kill()
+	}, 1},
+}
+
 func TestWills(t *testing.T) {
-	with := func(expiry, delay uint32) ConnectRequest {
-		return ConnectRequest{ClientID: "c", Expiry: expiry, Window: 10, Will: willOf("w", "gone", delay)}
-	}
-	tests := []struct {
-		name string
-		req  ConnectRequest
-		do   func(r *rig, c *tconn)
-		want int
-	}{
-		{"the connection breaks", with(0, 0), func(_ *rig, c *tconn) { c.drop() }, 1},
-		{"goodbye", with(0, 0), func(_ *rig, c *tconn) { c.bye() }, 0},
-		{"persistent, breaks", with(100, 0), func(_ *rig, c *tconn) { c.drop() }, 1},
-		{"delayed, not yet due", with(100, 50), func(_ *rig, c *tconn) { c.drop() }, 0},
-		{"delayed, due", with(100, 50), func(r *rig, c *tconn) {
-			c.drop()
-			r.settle()
-			time.Sleep(51 * time.Second)
-			r.b.expire(r.b.o.Clock.NowMs())
-			r.b.expire(r.b.o.Clock.NowMs())
-		}, 1},
-		{"delayed beyond the session's end", with(20, 50), func(r *rig, c *tconn) {
-			c.drop()
-			r.settle()
-			time.Sleep(21 * time.Second)
-			r.b.expire(r.b.o.Clock.NowMs())
-		}, 1},
-		{"delayed, the session ends with the connection", with(0, 50), func(_ *rig, c *tconn) { c.drop() }, 1},
-		{"delayed, the client comes back", with(100, 50), func(r *rig, c *tconn) {
-			c.drop()
-			r.settle()
-			r.connect(1, persistent("c")).l.Schedule()
-			time.Sleep(200 * time.Second)
-			r.b.expire(r.b.o.Clock.NowMs())
-		}, 0},
-		{"delayed, a clean start", with(100, 50), func(r *rig, c *tconn) {
-			c.drop()
-			r.settle()
-			r.connect(1, ConnectRequest{ClientID: "c", Clean: true})
-		}, 1},
-		{"taken over", with(100, 0), func(r *rig, _ *tconn) { r.connect(1, persistent("c")) }, 1},
-		{"taken over and resumed, delayed", with(100, 50), func(r *rig, _ *tconn) {
-			r.connect(1, persistent("c"))
-			time.Sleep(200 * time.Second)
-			r.b.expire(r.b.o.Clock.NowMs())
-		}, 0},
-		{"taken over by a clean start, delayed", with(100, 50), func(r *rig, _ *tconn) {
-			r.connect(1, ConnectRequest{ClientID: "c", Clean: true})
-		}, 1},
-		{"kill", with(0, 0), func(r *rig, _ *tconn) { r.kill() }, 1},
-		{"kill, persistent", with(100, 0), func(r *rig, _ *tconn) { r.kill() }, 1},
-		{"kill after a goodbye", with(100, 0), func(r *rig, c *tconn) {
-			c.bye()
-			r.settle()
-			r.kill()
-		}, 0},
-		{"kill, delayed", with(100, 50), func(r *rig, _ *tconn) { r.kill() }, 0},
-		{"kill, delayed, due", with(100, 50), func(r *rig, _ *tconn) {
-			r.kill()
-			time.Sleep(51 * time.Second)
-			r.b.expire(r.b.o.Clock.NowMs())
-		}, 1},
-		{"kill while offline and delayed", with(100, 50), func(r *rig, c *tconn) {
-			c.drop()
-			r.settle()
-			r.kill()
-			time.Sleep(51 * time.Second)
-			r.b.expire(r.b.o.Clock.NowMs())
-		}, 1},
-		{"two kills", with(100, 0), func(r *rig, _ *tconn) {
-			r.kill()
-			r.settle()
-			r.kill()
-		}, 1},
-	}
-	for _, tt := range tests {
+	for _, tt := range willTests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, oneStream, 2)
