@@ -84,6 +84,7 @@ func durability(x *stream.Stream) string {
 		return config.DurabilitySynced
 	case stream.Memory:
 		return config.DurabilityMemory
+	case stream.Written:
 	}
 	return config.DurabilityWritten
 }
