@@ -106,11 +106,11 @@ func TestAlarm(t *testing.T) {
 		d := newDisk(t)
 		faults := vfstest.New(d.Mem)
 		g := New(Options{FS: faults, Dir: "d", LowBytes: 20 * mib, BallastBytes: -1, Look: d.look})
-		f, err := g.FS().OpenFile("d/streams/$meta/0/1.log", os.O_RDWR|os.O_CREATE)
-		if err == nil {
+		if _, err := g.FS().OpenFile("d/streams/$meta/0/1.log", os.O_RDWR|os.O_CREATE); err == nil {
 			t.Fatal("a directory that is not there")
 		}
-		if f, err = g.FS().OpenFile("d/streams/a/0/1.log", os.O_RDWR|os.O_CREATE); err != nil {
+		f, err := g.FS().OpenFile("d/streams/a/0/1.log", os.O_RDWR|os.O_CREATE)
+		if err != nil {
 			t.Fatal(err)
 		}
 		faults.Add(vfstest.Fault{Op: vfstest.OpWrite, Count: 1, Err: syscall.ENOSPC})

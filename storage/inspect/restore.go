@@ -226,8 +226,11 @@ func packFile(fsys vfs.FS, dir string, f File, t *tar.Writer) error {
 		return fmt.Errorf("%w: %w", ErrBackup, err)
 	}
 	defer func() { _ = in.Close() }() // open for reading only
-	if size, err := in.Size(); err != nil || size != f.Size {
-		return fmt.Errorf("%w: %s has %d bytes where %d are listed (%v)", ErrBackup, f.Name, size, f.Size, err)
+	switch size, err := in.Size(); {
+	case err != nil:
+		return err
+	case size != f.Size:
+		return fmt.Errorf("%w: %s has %d bytes where %d are listed", ErrBackup, f.Name, size, f.Size)
 	}
 	if err := t.WriteHeader(&tar.Header{Name: f.Name, Size: f.Size, Mode: backupFileMode}); err != nil {
 		return err

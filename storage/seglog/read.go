@@ -89,10 +89,8 @@ func (l *Log) readSegment(s *segment, from, stop int64, maxBytes int, dst []byte
 		dst = dst[:len(dst)+t.kept]
 		if t.packed {
 			var whole bool
-			if dst, whole = unpack(dst, start, len(dst)-t.kept, maxBytes); !whole && len(dst) == start {
-				return l.readAround(s, f, at, from, stop, dst)
-			} else if !whole {
-				return dst, nil
+			if dst, whole = unpack(dst, start, len(dst)-t.kept, maxBytes); !whole {
+				return l.readUnpacked(s, f, at, from, stop, dst, start)
 			}
 		}
 		at, from = place{pos: at.pos + int64(t.used), offset: max(at.offset, t.offset)}, t.from
@@ -107,10 +105,25 @@ func (l *Log) readSegment(s *segment, from, stop int64, maxBytes int, dst []byte
 	}
 	if len(dst) > start {
 		s.setHint(from, at.pos)
-	} else if sealed && at.pos >= limit && at.offset < s.end.Load() {
-		l.tell(s)(Damage{Segment: s.name, Position: limit, From: at.offset, To: s.end.Load(), Err: ErrMissing})
+	} else if sealed {
+		l.tellShort(s, at, limit)
 	}
 	return dst, nil
+}
+
+// tellShort tells when a read came to the end of a sealed segment before its last offset.
+func (l *Log) tellShort(s *segment, at place, limit int64) {
+	if end := s.end.Load(); at.pos >= limit && at.offset < end {
+		l.tell(s)(Damage{Segment: s.name, Position: limit, From: at.offset, To: end, Err: ErrMissing})
+	}
+}
+
+// readUnpacked ends a read whose batches do not all fit, or do not decompress.
+func (l *Log) readUnpacked(s *segment, f vfs.File, at place, from, stop int64, dst []byte, start int) ([]byte, error) {
+	if len(dst) > start {
+		return dst, nil
+	}
+	return l.readAround(s, f, at, from, stop, dst)
 }
 
 // take picks the wanted batches out of a block of a segment.

@@ -21,16 +21,12 @@ import (
 // tmpfs mounts a file system of 64 MiB; it needs root.
 func tmpfs(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hubfs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
-		_ = os.Remove(dir)
 		t.Skipf("a tmpfs cannot be mounted here (it takes root): %v", err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(syscall.Unmount(dir, syscall.MNT_DETACH), os.Remove(dir)); err != nil {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
