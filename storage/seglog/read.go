@@ -105,15 +105,15 @@ func (l *Log) readSegment(s *segment, from, stop int64, maxBytes int, dst []byte
 	}
 	if len(dst) > start {
 		s.setHint(from, at.pos)
-	} else if sealed {
-		l.tellShort(s, at, limit)
+		return dst, nil
 	}
+	l.tellShort(s, at, limit, sealed)
 	return dst, nil
 }
 
 // tellShort tells when a read came to the end of a sealed segment before its last offset.
-func (l *Log) tellShort(s *segment, at place, limit int64) {
-	if end := s.end.Load(); at.pos >= limit && at.offset < end {
+func (l *Log) tellShort(s *segment, at place, limit int64, sealed bool) {
+	if end := s.end.Load(); sealed && at.pos >= limit && at.offset < end {
 		l.tell(s)(Damage{Segment: s.name, Position: limit, From: at.offset, To: end, Err: ErrMissing})
 	}
 }
