@@ -81,6 +81,11 @@ func (c *Conn) turnAway(code byte, why string) {
 // enter asks for the session of a client that is let in.
 func (c *Conn) enter(user string, req broker.ConnectRequest) {
 	req.User = user
+	if c.l.s.o.Broker.Foreign(req.ClientID, user) {
+		// Asked before the next question: somebody else's attempts must not count as the owner's.
+		c.turnAway(packet.CodeClientIDNotValid, "the client id is another user's")
+		return
+	}
 	if c.l.b.Flaps(req.ClientID) {
 		c.turnAway(packet.CodeConnectionRateExceeded, "connections take this client id from each other too often")
 		return
@@ -89,9 +94,12 @@ func (c *Conn) enter(user string, req broker.ConnectRequest) {
 		c.turnAway(packet.CodeNotAuthorized, "the will's topic is not allowed")
 		return
 	}
-	c.l.s.Stats.Connects.Add(1)
-	c.l.b.Connect(c, req)
 	c.l.dirty = true
+	if code := c.l.b.Connect(c, req); code != broker.CodeOK { // somebody was faster
+		c.turnAway(code, "the client id is another user's")
+		return
+	}
+	c.l.s.Stats.Connects.Add(1)
 }
 
 // remoteIP is the client's IP address; the zero value where it has none.

@@ -35,14 +35,15 @@ import (
 
 // Reason codes of MQTT 5 that the broker itself gives; protocols without them translate.
 const (
-	CodeOK              byte = 0x00
-	CodeUnspecified     byte = 0x80
-	CodeTakenOver       byte = 0x8E
-	CodeQuotaExceeded   byte = 0x97
-	CodeFilterInvalid   byte = 0x8F
-	CodeNotAuthorized   byte = 0x87
-	CodeNoSubscription  byte = 0x11
-	CodeSharedForbidden byte = 0x9E
+	CodeOK               byte = 0x00
+	CodeUnspecified      byte = 0x80
+	CodeTakenOver        byte = 0x8E
+	CodeQuotaExceeded    byte = 0x97
+	CodeFilterInvalid    byte = 0x8F
+	CodeNotAuthorized    byte = 0x87
+	CodeClientIDNotValid byte = 0x85
+	CodeNoSubscription   byte = 0x11
+	CodeSharedForbidden  byte = 0x9E
 )
 
 // Meta is the durable metadata that the broker keeps: storage/meta in the hub.
@@ -181,6 +182,7 @@ type Stats struct {
 	RefusedRetained, Flapping                                    atomic.Int64
 	RefusedDisk, DroppedDisk, WriteBehindFailed, LostBehind      atomic.Int64
 	DeniedPublish, DeniedSubscribe, DeniedDelivery, Kicked       atomic.Int64
+	Foreign                                                      atomic.Int64
 	MailGaps, Resent, Takeovers, Commits, CommitBytes            atomic.Int64
 	CatchupJobs, CatchupRecords, CatchupScanned, CatchupSkipped  atomic.Int64
 	SessionsExpired, WillsFired                                  atomic.Int64

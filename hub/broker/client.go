@@ -57,7 +57,8 @@ type Client struct {
 	will *Will // fired when the connection goes without DISCONNECT; of an offline session: still delayed
 
 	// Guarded by the registry shard.
-	owner    *Loop // nil: offline
+	holder   string // the user of the connection that has the session or asked for it last
+	owner    *Loop  // nil: offline
 	next     *claim
 	takenMs  int64 // hub time from which takeovers are counted
 	takeover int   // since then
@@ -138,34 +139,39 @@ func (r *registry) counts() (connected, sessions int) {
 }
 
 // Connect attaches the connection to its session; conn.Attached is the answer, now or later on this loop. A session
-// that another connection has is taken from it at once; of several that want it, the last one gets it.
-func (l *Loop) Connect(conn Conn, req ConnectRequest) {
+// that another connection has is taken from it at once; of several that want it, the last one gets it. Any code but
+// CodeOK is a refusal, and conn hears no more.
+func (l *Loop) Connect(conn Conn, req ConnectRequest) (code byte) {
 	req.Expiry = min(req.Expiry, l.b.o.Limits.SessionExpiryMax)
 	cl := &claim{loop: l, conn: conn, req: req}
 	sh := l.b.reg.shard(req.ClientID)
 	sh.mu.Lock()
 	c := sh.clients[req.ClientID]
 	switch {
+	case c != nil && c.foreign(req.User):
+		sh.mu.Unlock()
+		return CodeClientIDNotValid
 	case c == nil:
 		c = &Client{Session: session.Session{ClientID: req.ClientID}}
 		sh.clients[req.ClientID] = c
 		fallthrough
 	case c.owner == nil:
-		c.owner = l
+		c.owner, c.holder = l, req.User
 		sh.connected++
 		sh.mu.Unlock()
 		l.attach(c, cl)
 	default:
 		loser, owner := c.next, c.owner
-		c.next = cl
+		c.next, c.holder = cl, req.User
 		sh.mu.Unlock()
 		l.b.Stats.Takeovers.Add(1)
 		if loser != nil {
 			loser.loop.Post(func() { loser.conn.Close(CodeTakenOver) })
-			return // the owner has been told already
+			return CodeOK // the owner has been told already
 		}
 		owner.Post(func() { owner.handOver(c) })
 	}
+	return CodeOK
 }
 
 // Flaps reports whether connections take the client id from each other so often that the next one must wait: two
@@ -258,7 +264,7 @@ func (l *Loop) pass(c *Client) (offline bool) {
 // attach makes a session the connection's. On the connection's loop, which owns the session by now.
 func (l *Loop) attach(c *Client, cl *claim) {
 	l.b.timers.cancel(c)
-	// What one user has left is not for another: its session ends. One that was left without a user may be taken on.
+	// What a user has left is not for an anonymous client: that session ends. What was left without a user may be taken on.
 	present := c.Persistent() && !cl.req.Clean && (c.user == "" || c.user == cl.req.User)
 	if !present {
 		if c.will != nil { // the delayed will of a session that ends here [MQTT-3.1.3.2.2]

@@ -131,6 +131,7 @@ func (r *recovery) session(key, v []byte) bool {
 	c.Inbound.SkipTo(last)
 	if len(d.v) > 0 {
 		c.user = d.string()
+		c.holder = c.user
 	}
 	if d.bad || !c.Persistent() {
 		return false

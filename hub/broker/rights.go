@@ -102,5 +102,25 @@ func (b *Broker) willAllowed(client, user string, w *Will) bool {
 	return false
 }
 
+// foreign reports that the session is another user's: a device that was taken over must not throw others out, nor end
+// what is kept for them, by using their client ids. A client without a user, which is what all are where there are no
+// users any more, may begin anew where nobody is connected. Under the registry shard's lock.
+func (c *Client) foreign(user string) bool {
+	return c.holder != "" && c.holder != user && (user != "" || c.owner != nil)
+}
+
+// Foreign reports that a client id is another user's, so that Connect would refuse it.
+func (b *Broker) Foreign(id, user string) bool {
+	sh := b.reg.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	c := sh.clients[id]
+	if c == nil || !c.foreign(user) {
+		return false
+	}
+	b.Stats.Foreign.Add(1)
+	return true
+}
+
 // rightsFunc makes out what a client may do; nil rights: everything.
 type rightsFunc = func(user, client string) *auth.Rights

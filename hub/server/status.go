@@ -292,6 +292,7 @@ func (s *Server) metrics() prometheus.Gatherer {
 	counter("acl_publish_denied_total", "Messages of clients refused by the access list.", &b.DeniedPublish)
 	counter("acl_subscribe_denied_total", "Subscriptions refused by the access list.", &b.DeniedSubscribe)
 	counter("acl_delivery_denied_total", "Messages that waited for a client and were withheld by the access list.", &b.DeniedDelivery)
+	counter("auth_foreign_client_id_total", "Clients refused because another user has their client id.", &b.Foreign)
 	counter("clients_kicked_total", "Connections ended by an operator, a ban or a reload.", &b.Kicked)
 	counter("sessions_expired_total", "Offline sessions whose time was over.", &b.SessionsExpired)
 	counter("wills_published_total", "Will messages published.", &b.WillsFired)

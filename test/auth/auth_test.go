@@ -27,8 +27,11 @@ const (
 	notAuthorized  = 0x87
 	banned         = 0x8A
 	administrative = 0x98
-	v3BadLogin     = 4
-	v3NotAllowed   = 5
+
+	clientIDNotValid = 0x85
+	v3IDRejected     = 2
+	v3BadLogin       = 4
+	v3NotAllowed     = 5
 )
 
 // hub is a hub whose files can be changed.
@@ -391,12 +394,26 @@ func TestSessionsBelongToTheirUser(t *testing.T) {
 	same.Bye()
 	pub = h.dial("p", "bert", 5)
 	pub.Pub("mail/2", "for anna", 1)
-	keep.Username, keep.Password = "bert", "bert"
-	other := hubtest.Dial(t, h.Addr(), keep)
-	if other.Connack.SessionPresent {
+	bert := keep
+	bert.Username, bert.Password = "bert", "bert"
+	for version, want := range map[byte]byte{5: clientIDNotValid, 4: v3IDRejected} { // of an absent client
+		bert.Version = version
+		if got := h.refused(bert); got != want {
+			t.Errorf("another user's client id, version %d: code %#x, want %#x", version, got, want)
+		}
+	}
+	back := hubtest.Dial(t, h.Addr(), keep)
+	back.Want("mail/2", "for anna", 1)
+	bert.Version = 5
+	if got := h.refused(bert); got != clientIDNotValid { // of a connected one, which notices nothing
+		t.Errorf("a connected user's client id: code %#x", got)
+	}
+	back.WantNothing()
+	back.Bye()
+	h.mustCtl("session", "delete", "s")
+	if other := hubtest.Dial(t, h.Addr(), bert); other.Connack.SessionPresent {
 		t.Error("another user was given the session")
 	}
-	other.WantNothing()
 }
 
 func TestBans(t *testing.T) {
