@@ -9,7 +9,9 @@ FUZZTIME ?= 20s
 BENCH    ?= .
 
 # The version is the nearest tag; before the first one, the commit.
-VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || echo "0.1.0-dev$$(git describe --always --dirty 2>/dev/null | sed 's/^/+/')")
+ifndef VERSION
+VERSION := $(shell git describe --tags --dirty 2>/dev/null || echo "0.1.0-dev$$(git describe --always --dirty 2>/dev/null | sed 's/^/+/')")
+endif
 # Programs are static: no C library, no paths of the machine that built them.
 BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 
@@ -121,4 +123,4 @@ e2e: ## the black-box suites of test/ against freshly built binaries
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

@@ -36,6 +36,8 @@ pack() { # DIRECTORY ARCHIVE
     -C "$(dirname "$1")" -cf - "$(basename "$1")" | gzip -9n >"$2"
 }
 
+# What an earlier version has left would be taken for this one's.
+rm -f dist/edgehub[-_]*
 packaging/generate.sh
 
 for arch in "${archs[@]}"; do

@@ -45,6 +45,10 @@ for arch in "${archs[@]}"; do
   rpm-armhf) file=edgehub-$version-1.armv6hl.rpm ;;
   *) file=edgehub_${version}_$arch.deb ;;
   esac
+  case $format in
+  deb) rm -f dist/edgehub_*"_$arch.deb" ;;
+  rpm) rm -f dist/edgehub-*"${file##*-1}" ;;
+  esac
   if ! said=$(PACKAGE_ARCH=$package DIST_ARCH=$arch $tool package -f packaging/nfpm.yaml -p "$format" -t "dist/$file" 2>&1); then
     echo "package: $file: $said" >&2
     exit 1
