@@ -197,7 +197,7 @@ func TestDeleteStream(t *testing.T) {
 // TestBackupRestore: a backup taken under load has everything that was acknowledged before it began, sessions and
 // retained messages included, and restores into a hub of another epoch.
 func TestBackupRestore(t *testing.T) {
-	h := hubtest.Start(t, oneStream(`segment_bytes = "16KiB"`))
+	h := hubtest.Start(t, oneStream(`segment_bytes = "64KiB"`))
 	p := hubtest.Dial(t, h.Addr(), mqttc.Connect{Version: 5, ClientID: "p", Clean: true})
 	s := hubtest.Dial(t, h.Addr(), mqttc.Connect{Version: 4, ClientID: "away"})
 	s.Sub("plant/+", 1)
@@ -212,7 +212,7 @@ func TestBackupRestore(t *testing.T) {
 	go func() {
 		load, _, err := mqttc.Dial(h.Addr(), mqttc.Connect{Version: 5, ClientID: "load", Clean: true})
 		for i := 0; err == nil && !halt.Load(); i++ {
-			err = load.Publish(mqttc.Packet{Topic: "plant/load", Payload: bytes.Repeat([]byte{'y'}, 500), QoS: 1})
+			err = load.Publish(mqttc.Packet{Topic: "plant/load", Payload: bytes.Repeat([]byte{'y'}, 100), QoS: 1})
 		}
 		loaded <- err
 	}()
@@ -236,7 +236,7 @@ func TestBackupRestore(t *testing.T) {
 		if len(got["plant/a"]) != n || len(got["plant/load"]) == 0 {
 			t.Errorf("%s: %d and %d records", from, len(got["plant/a"]), len(got["plant/load"]))
 		}
-		r := hubtest.New(t, oneStream(`segment_bytes = "16KiB"`))
+		r := hubtest.New(t, oneStream(`segment_bytes = "64KiB"`))
 		r.Config.DataDir = to
 		if err := errors.Join(r.WriteConfig(), r.Start()); err != nil {
 			t.Fatal(err)
