@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,7 +207,9 @@ func (c *fakeCursors) clone() *fakeCursors {
 // on the wire until somebody delivers it, also when the sender has long given up.
 type fakeRemote struct {
 	mu      sync.Mutex
-	up      bool // connections are accepted
+	name    string // "": EDGE
+	up      bool   // connections are accepted
+	refuse  bool   // or else refused, rather than lost
 	exists  bool
 	created time.Time
 	last    uint64
@@ -226,11 +229,14 @@ type fakeStored struct {
 	payload string
 }
 
-var errDown = errors.New("connection refused")
+var errDown = errors.New("no answer, or refused")
 
 func (r *fakeRemote) Connect(context.Context) (Session, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.up && r.refuse {
+		return nil, fmt.Errorf("dial: %w", ErrRefused)
+	}
 	if !r.up {
 		return nil, errDown
 	}
@@ -241,7 +247,7 @@ func (r *fakeRemote) Connect(context.Context) (Session, error) {
 }
 
 func (r *fakeRemote) describe() Remote {
-	m := Remote{Name: "EDGE", Replicated: r.replicated, Exists: r.exists, Created: r.created, Messages: uint64(len(r.stored)), Last: r.last, First: r.last + 1}
+	m := Remote{Name: cmp.Or(r.name, "EDGE"), Replicated: r.replicated, Exists: r.exists, Created: r.created, Messages: uint64(len(r.stored)), Last: r.last, First: r.last + 1}
 	if len(r.stored) > 0 {
 		m.First = r.stored[0].Seq
 	}
@@ -253,6 +259,7 @@ type fakeWire struct {
 	id, prev     string
 	lastSeq      uint64
 	pos, payload string
+	digest       Digest
 }
 
 type fakeSession struct {
@@ -305,7 +312,7 @@ func (s *fakeSession) Publish(o *Out) (int, error) {
 	if prev, ok := parseIdent(string(o.Prev)); id.Offset > s.r.next[id.Partition] && (!ok || prev.Partition != id.Partition || prev.Offset != id.Offset-1) {
 		s.r.unsafe = append(s.r.unsafe, fmt.Sprintf("%s behind %s, stored up to %d", o.ID, o.Prev, s.r.next[id.Partition]-1))
 	}
-	s.queue = append(s.queue, fakeWire{token: o.Token, id: string(o.ID), prev: string(o.Prev), lastSeq: o.LastSeq, pos: string(o.Positions), payload: string(o.Message.Payload)})
+	s.queue = append(s.queue, fakeWire{token: o.Token, id: string(o.ID), prev: string(o.Prev), lastSeq: o.LastSeq, pos: string(o.Positions), payload: string(o.Message.Payload), digest: DigestOf(o.Message.TimeMs, o.Message.Topic, o.Message.Payload)})
 	return len(o.Message.Payload), nil
 }
 
@@ -356,7 +363,7 @@ func (s *fakeSession) deliver() {
 			r.next = map[string]int64{}
 		}
 		r.next[id.Partition] = id.Offset + 1
-		r.stored = append(r.stored, fakeStored{Stored{Seq: r.last, Found: true, ID: w.id, Positions: w.pos}, w.payload})
+		r.stored = append(r.stored, fakeStored{Stored{Seq: r.last, Found: true, ID: w.id, Positions: w.pos, Digest: w.digest}, w.payload})
 		if r.ids != nil {
 			r.ids[w.id] = r.last
 		}

@@ -74,12 +74,14 @@ func checkPartition(name string) error {
 	return nil
 }
 
-// position is a partition's next offset to send, with the epoch of the record
-// before it (so that it can be checked against the epoch table).
+// position is a partition's next offset to send, with the epoch and the digest of
+// the record before it (so that it can be checked against the epoch table and
+// the log).
 type position struct {
 	Partition string
 	Epoch     uint32
 	Next      int64
+	Digest    Digest
 }
 
 // positions are the next offsets of all partitions as of a sequence of the remote
@@ -93,7 +95,10 @@ type positions struct {
 
 // append appends the form of the Hub-Positions header:
 //
-//	SEQ;stream/partition-lane=epoch:next,stream/partition-lane=epoch:next
+//	SEQ;stream/partition-lane=epoch:next:digest,stream/partition-lane=epoch:next:digest
+//
+// A digest is eight hex digits; it is left out where it is not known, and - where
+// the record at next-1 is one of another history, see branch.
 func (p *positions) append(dst []byte) []byte {
 	dst = append(strconv.AppendUint(dst, p.Seq, 10), ';')
 	for i, e := range p.List {
@@ -103,8 +108,36 @@ func (p *positions) append(dst []byte) []byte {
 		dst = append(append(dst, e.Partition...), '=')
 		dst = append(strconv.AppendUint(dst, uint64(e.Epoch), 10), ':')
 		dst = strconv.AppendInt(dst, e.Next, 10)
+		switch {
+		case e.Digest == digestOther:
+			dst = append(dst, ":-"...)
+		case e.Digest != 0:
+			dst = append(dst, ':')
+			for shift := 28; shift >= 0; shift -= 4 {
+				dst = append(dst, "0123456789abcdef"[e.Digest>>shift&15])
+			}
+		}
 	}
 	return dst
+}
+
+// parseDigest reads eight lower-case hex digits, or a dash.
+func parseDigest(s string) (Digest, bool) {
+	if s == "-" {
+		return digestOther, true
+	}
+	if len(s) != 8 {
+		return 0, false
+	}
+	d := Digest(0)
+	for i := range len(s) {
+		n := strings.IndexByte("0123456789abcdef", s[i])
+		if n < 0 {
+			return 0, false
+		}
+		d = d<<4 | Digest(n)
+	}
+	return digestKnown | d, true
 }
 
 // parsePositions reads a Hub-Positions header.
@@ -122,12 +155,19 @@ func parsePositions(s string) (positions, error) {
 	for entry := range strings.SplitSeq(list, ",") {
 		name, v, ok := strings.Cut(entry, "=")
 		e, n, ok2 := strings.Cut(v, ":")
+		n, sum, summed := strings.Cut(n, ":")
 		epoch, ok3 := parseNumber(e, 32)
 		next, ok4 := parseNumber(n, 63)
 		if !ok || !ok2 || !ok3 || !ok4 || checkPartition(name) != nil {
 			return positions{}, fmt.Errorf("uplink: malformed position %q", entry)
 		}
-		p.List = append(p.List, position{Partition: name, Epoch: uint32(epoch), Next: int64(next)})
+		at := position{Partition: name, Epoch: uint32(epoch), Next: int64(next)}
+		if summed {
+			if at.Digest, ok = parseDigest(sum); !ok {
+				return positions{}, fmt.Errorf("uplink: malformed position %q", entry)
+			}
+		}
+		p.List = append(p.List, at)
 	}
 	return p, nil
 }

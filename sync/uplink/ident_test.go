@@ -22,13 +22,14 @@ func TestIdent(t *testing.T) {
 }
 
 func TestPositions(t *testing.T) {
-	for _, p := range []positions{{}, {Seq: math.MaxUint64}, {Seq: 7, List: []position{{"main/0-0", 1, 5}}}, {Seq: 7, List: []position{{"main/0-0", 1, 5}, {"b/11-2", 9, math.MaxInt64}}}} {
+	for _, p := range []positions{{}, {Seq: math.MaxUint64}, {Seq: 7, List: []position{{"main/0-0", 1, 5, 0}}},
+		{Seq: 7, List: []position{{"main/0-0", 1, 5, DigestOf(1, []byte("t"), nil)}, {"b/11-2", 9, math.MaxInt64, digestKnown}, {"c/0-0", 1, 1, 0}, {"d/0-0", 1, 1, digestOther}}}} {
 		s := string(p.append(nil))
 		if got, err := parsePositions(s); err != nil || got.Seq != p.Seq || !slices.Equal(got.List, p.List) {
 			t.Errorf("%+v became %q became %+v, %v", p, s, got, err)
 		}
 	}
-	for _, s := range []string{"", "7", ";", "-1;", "7;x", "7;main/0-0=1", "7;main/0-0=1:2,", "7;main=1:2", "7;main/0-0=a:2", "7;main/0-0=1:-2", "7,main/0-0=1:2"} {
+	for _, s := range []string{"", "7", ";", "-1;", "7;x", "7;main/0-0=1", "7;main/0-0=1:2,", "7;main=1:2", "7;main/0-0=a:2", "7;main/0-0=1:-2", "7,main/0-0=1:2", "7;main/0-0=1:2:", "7;main/0-0=1:2:1234567", "7;main/0-0=1:2:123456789", "7;main/0-0=1:2:1234567A", "7;main/0-0=1:2:12345678:9", "7;main/0-0=1:2:--"} {
 		if p, err := parsePositions(s); err == nil {
 			t.Errorf("%q was taken for %+v", s, p)
 		}
@@ -54,6 +55,7 @@ func FuzzPositions(f *testing.F) {
 	f.Add("12;main/0-0=1:42,main/1-0=2:7")
 	f.Add("0;")
 	f.Add("1;a/b=0:0")
+	f.Add("1;a/b=1:9:00ff12ab,c/d=1:2,e/f=1:2:-")
 	f.Fuzz(func(t *testing.T, s string) {
 		p, err := parsePositions(s)
 		if err != nil {

@@ -46,6 +46,7 @@ var errUnknownToken = errors.New("uplink: acknowledgement of a record that is no
 type Timing struct {
 	BackoffMin time.Duration // first wait after a failure
 	BackoffMax time.Duration // longest wait; also how often a blocked uplink looks again
+	RefusedMax time.Duration // longest wait while connections are refused, which costs next to nothing; zero: BackoffMax
 	AckTimeout time.Duration // longest time without progress while records are in flight
 }
 
@@ -62,6 +63,7 @@ type lane struct {
 	acked    int64
 	next     int64 // next offset to send
 	inFlight int
+	digest   Digest // of the record before acked
 }
 
 // flight is one record that was sent and not yet settled.
@@ -69,6 +71,7 @@ type flight struct {
 	offset int64
 	size   int64
 	seq    uint64 // the remote's, once acknowledged
+	digest Digest
 	lane   int32
 	acked  bool
 }
@@ -87,6 +90,7 @@ type Machine struct {
 	since   time.Time // when state was entered
 	until   time.Time // Backoff, Blocked: when the next probe is due
 	attempt int       // failures in a row without progress between them
+	refused bool      // the last failure was a refused connection
 
 	lanes   []lane
 	flights []flight // ring, its length a power of two
@@ -129,6 +133,10 @@ func (m *Machine) InFlight() (messages int, bytes int64) { return int(m.tail - m
 // Acked returns the lane's cursor: every record below it is at the remote.
 func (m *Machine) Acked(lane int) int64 { return m.lanes[lane].acked }
 
+// Digest returns the digest of the record before the lane's cursor; zero when it
+// is not known.
+func (m *Machine) Digest(lane int) Digest { return m.lanes[lane].digest }
+
 // Seq returns the remote's sequence of the newest record that the cursors cover.
 func (m *Machine) Seq() uint64 { return m.seq }
 
@@ -156,22 +164,28 @@ func (m *Machine) BecomeProbe(now time.Time) { m.become(now, Probe) }
 
 // BecomeStream starts sending at the positions that the remote was found to
 // hold up to its sequence seq. They replace the cursors, also when the remote
-// has less than was acknowledged: it may have lost power.
-func (m *Machine) BecomeStream(now time.Time, positions []int64, seq uint64) {
-	if len(positions) != len(m.lanes) {
-		panic(fmt.Sprintf("BUG: uplink: %d positions for %d lanes", len(positions), len(m.lanes)))
+// has less than was acknowledged: it may have lost power. digests are those of
+// the records before them; nil: not known.
+func (m *Machine) BecomeStream(now time.Time, positions []int64, digests []Digest, seq uint64) {
+	if len(positions) != len(m.lanes) || digests != nil && len(digests) != len(m.lanes) {
+		panic(fmt.Sprintf("BUG: uplink: %d positions, %d digests for %d lanes", len(positions), len(digests), len(m.lanes)))
 	}
 	m.become(now, Stream)
 	m.seq = seq
 	for i, p := range positions {
 		m.lanes[i] = lane{acked: p, next: p}
+		if digests != nil {
+			m.lanes[i].digest = digests[i]
+		}
 	}
 }
 
 // BecomeBackoff is the answer to every doubt: everything unacknowledged is
 // rewound and the next probe waits, longer after each failure without progress.
-// Paused stays paused and Blocked stays blocked (and looks again later).
-func (m *Machine) BecomeBackoff(now time.Time) {
+// Paused stays paused and Blocked stays blocked (and looks again later). refused
+// says that a connection was refused. When it no longer is, something has come
+// up: then the waits begin anew.
+func (m *Machine) BecomeBackoff(now time.Time, refused bool) {
 	switch m.state {
 	case Paused:
 		return
@@ -184,6 +198,10 @@ func (m *Machine) BecomeBackoff(now time.Time) {
 		}
 	case Probe, Backoff:
 	}
+	if m.refused && !refused {
+		m.attempt = 0
+	}
+	m.refused = refused
 	m.become(now, Backoff)
 	m.until = now.Add(m.wait())
 	m.attempt++
@@ -193,6 +211,9 @@ func (m *Machine) BecomeBackoff(now time.Time) {
 // its upper half so that a fleet does not return in step.
 func (m *Machine) wait() time.Duration {
 	d := m.timing.BackoffMax
+	if m.refused && m.timing.RefusedMax > 0 {
+		d = min(d, m.timing.RefusedMax)
+	}
 	if m.attempt < 32 {
 		if e := m.timing.BackoffMin << m.attempt; e > 0 && e < d {
 			d = e
@@ -211,6 +232,13 @@ func (m *Machine) BecomeBlocked(now time.Time) {
 		m.become(now, Blocked)
 	}
 	m.until = now.Add(m.timing.BackoffMax)
+}
+
+// Look has a blocked uplink look at the remote at once.
+func (m *Machine) Look(now time.Time) {
+	if m.state == Blocked {
+		m.until = now
+	}
 }
 
 // Pause stops the uplink. What is in flight is rewound.
@@ -255,7 +283,7 @@ func (m *Machine) CanSend(size int64) bool {
 
 // Send takes a record into the window and returns the token that its
 // acknowledgement will carry.
-func (m *Machine) Send(now time.Time, ln int, offset, size int64) uint64 {
+func (m *Machine) Send(now time.Time, ln int, offset, size int64, digest Digest) uint64 {
 	l := &m.lanes[ln]
 	if m.state != Stream || offset < l.next || int(m.tail-m.head) >= len(m.flights) {
 		panic(fmt.Sprintf("BUG: uplink: sent offset %d of lane %d in state %s, next %d", offset, ln, m.state, l.next))
@@ -264,7 +292,7 @@ func (m *Machine) Send(now time.Time, ln int, offset, size int64) uint64 {
 		m.progress = now
 	}
 	t := m.tail
-	m.flights[t&uint64(len(m.flights)-1)] = flight{offset: offset, size: size, lane: int32(ln)}
+	m.flights[t&uint64(len(m.flights)-1)] = flight{offset: offset, size: size, digest: digest, lane: int32(ln)}
 	m.tail++
 	m.bytes += size
 	l.next = offset + 1
@@ -280,7 +308,7 @@ func (m *Machine) Skip(ln int, to int64) {
 	}
 	l.next = to
 	if l.inFlight == 0 {
-		l.acked = to
+		l.acked, l.digest = to, 0
 	}
 }
 
@@ -303,10 +331,10 @@ func (m *Machine) Ack(now time.Time, token, seq uint64) (int, error) {
 			break
 		}
 		l := &m.lanes[f.lane]
-		l.acked = f.offset + 1
+		l.acked, l.digest = f.offset+1, f.digest
 		l.inFlight--
-		if l.inFlight == 0 {
-			l.acked = l.next // records skipped behind it are settled with it
+		if l.inFlight == 0 && l.acked < l.next {
+			l.acked, l.digest = l.next, 0 // records skipped behind it are settled with it
 		}
 		m.bytes -= f.size
 		m.seq = f.seq

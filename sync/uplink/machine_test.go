@@ -81,7 +81,7 @@ func (tr *trace) step(f []string) (string, error) {
 		if b, ok := opt["bytes"]; ok {
 			w.Bytes = numbers(b)[0]
 		}
-		tr.m = NewMachine(Timing{BackoffMin: time.Second, BackoffMax: 2 * time.Minute, AckTimeout: 10 * time.Second}, w, numbers(opt["lanes"]), 0, nil)
+		tr.m = NewMachine(Timing{BackoffMin: time.Second, BackoffMax: 2 * time.Minute, RefusedMax: 15 * time.Second, AckTimeout: 10 * time.Second}, w, numbers(opt["lanes"]), 0, nil)
 	case "tick":
 		d, err := time.ParseDuration(f[1])
 		if err != nil {
@@ -89,11 +89,13 @@ func (tr *trace) step(f []string) (string, error) {
 		}
 		tr.now = tr.now.Add(d)
 	case "stream":
-		tr.m.BecomeStream(tr.now, numbers(f[1]), seq)
+		tr.m.BecomeStream(tr.now, numbers(f[1]), nil, seq)
 	case "backoff":
-		tr.m.BecomeBackoff(tr.now)
+		tr.m.BecomeBackoff(tr.now, len(f) > 1 && f[1] == "refused")
 	case "block":
 		tr.m.BecomeBlocked(tr.now)
+	case "look":
+		tr.m.Look(tr.now)
 	case "pause":
 		tr.m.Pause(tr.now)
 	case "resume":
@@ -104,7 +106,7 @@ func (tr *trace) step(f []string) (string, error) {
 		if !tr.m.CanSend(args[2]) {
 			return "full", nil
 		}
-		return fmt.Sprintf("token %d", tr.m.Send(tr.now, int(args[0]), args[1], args[2])), nil
+		return fmt.Sprintf("token %d", tr.m.Send(tr.now, int(args[0]), args[1], args[2], 0)), nil
 	case "ack":
 		n, err := tr.m.Ack(tr.now, uint64(args[0]), seq)
 		if err != nil {

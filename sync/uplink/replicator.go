@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 )
@@ -17,6 +17,7 @@ type Options struct {
 	Name     string // of the uplink: the key of its cursors
 	Hub      string // hub id
 	Instance string
+	Remote   string // name of the remote stream; "": known once connected
 	Source   Source
 	Cursors  Cursors
 	Sink     Sink
@@ -27,7 +28,7 @@ type Options struct {
 	MessagesPerS int64         // 0: no limit
 	BytesPerS    int64         // bytes on the wire; 0: no limit
 	Window       Window        // 4096 records, 8 MiB
-	Timing       Timing        // 1 s, 2 min, 10 s
+	Timing       Timing        // 1 s, 2 min, 15 s, 10 s
 	SaveEvery    time.Duration // how often moved cursors are saved; 1 s
 	NowMs        func() int64  // the clock of the records' times; default: wall time
 	Logger       *slog.Logger
@@ -41,6 +42,7 @@ func (o *Options) defaults() {
 	}
 	set(&o.Timing.BackoffMin, time.Second)
 	set(&o.Timing.BackoffMax, 2*time.Minute)
+	set(&o.Timing.RefusedMax, 15*time.Second)
 	set(&o.Timing.AckTimeout, 10*time.Second)
 	set(&o.SaveEvery, time.Second)
 	if o.Window.Messages <= 0 {
@@ -73,8 +75,10 @@ type Replicator struct {
 	pipe     pipe
 	saved    []int64 // cursors as last saved
 	savedAt  time.Time
+	remote   Remote // as last probed
 	onTheWay []turn // what earlier connections may not have delivered yet
 	settled  bool   // this run has seen a replicated remote at rest
+	digests  digester
 
 	mu sync.Mutex // guards everything below
 	// machine is changed by Run alone, under mu; Run reads it without.
@@ -120,20 +124,46 @@ func New(o Options) (*Replicator, error) {
 		if cursors[i], _, err = o.Cursors.Load(o.Name, p.Name()); err != nil {
 			return nil, fmt.Errorf("uplink %s: loading cursor of %s: %w", o.Name, p.Name(), err)
 		}
+		r.saved = append(r.saved, cursors[i])
+		// What was never in this log cannot have been acknowledged of it.
+		cursors[i] = min(cursors[i], p.Next())
 		r.graces[i] = grace{keep: o.RemoteGrace, floor: cursors[i]}
 		if f, ok := r.state.Floors[p.Name()]; ok && f < cursors[i] {
 			r.graces[i].floor = f
 			r.graces[i].note(now, cursors[i])
 		}
 	}
-	r.saved = slices.Clone(cursors)
 	r.machine = NewMachine(o.Timing, o.Window, cursors, r.state.Seq, rand.Float64)
 	r.merge = newMerge(r.parts)
 	r.merge.idle, r.merge.skipped, r.merge.failed = r.machine.Idle, r.skipped, r.readFailed
 	r.msgRate, r.byteRate = newBucket(o.MessagesPerS), newBucket(o.BytesPerS)
 	r.pipe.init(r)
 	r.ages = make([]age, len(r.parts))
+	r.restoreHeld(now)
 	return r, nil
+}
+
+// restoreHeld goes on with a block that an earlier run found.
+func (r *Replicator) restoreHeld(now time.Time) {
+	h := r.state.Held
+	switch {
+	case h == nil:
+	case r.o.Remote != "" && r.o.Remote != h.Remote:
+		r.state.Held = nil // it is about another remote stream
+	case h.Accepted:
+		r.accept[h.Cause] = true
+	default:
+		r.blocked = h.blocked()
+		r.lastErr, r.lastErrAt = r.blocked.Error(), h.At
+		r.machine.BecomeBlocked(now)
+		r.machine.Look(now)
+		r.log.Error("uplink is still blocked", "cause", string(h.Cause), "reason", h.Reason, "cure", h.Cure)
+	}
+}
+
+// epochs is the log's epoch table as the remote sees it.
+func (r *Replicator) epochs() *epochs {
+	return &epochs{at: r.o.Source.EpochAt, starts: r.o.Source.EpochStarts, branches: r.state.Branches}
 }
 
 // Run forwards until ctx ends. An unreachable remote, however long, is not an
@@ -177,6 +207,10 @@ func (r *Replicator) obey(now time.Time) bool {
 		r.machine.Pause(now)
 	} else if r.resume || r.machine.State() == Paused {
 		r.machine.Resume(now)
+		if h := r.state.Held; h != nil && !h.Accepted {
+			r.machine.BecomeBlocked(now) // the end of a pause decides nothing
+			r.machine.Look(now)
+		}
 	}
 	r.resume = false
 	return r.machine.ProbeDue(now)
@@ -230,15 +264,33 @@ func (r *Replicator) end(ctx context.Context, now time.Time, err error) {
 		r.blocked = b
 		r.fault(now, b.Error())
 		r.machine.BecomeBlocked(now)
+		r.hold(now, b)
 		return
 	}
-	if r.machine.State() != Blocked {
-		r.blocked = nil
-	}
 	was := r.machine.State()
-	r.fault(now, err.Error())
-	r.machine.BecomeBackoff(now)
+	if was != Blocked {
+		r.blocked = nil
+		r.fault(now, err.Error()) // else the reason for the block stays the one to be read
+	}
+	r.machine.BecomeBackoff(now, errors.Is(err, ErrRefused))
 	r.log.Warn("uplink lost", "was", was.String(), "err", err, "next_try", r.machine.Deadline().Sub(now).Round(time.Millisecond))
+}
+
+// hold keeps a block for the next run if it is one that stays; else it forgets
+// the one that was kept. The caller holds mu.
+func (r *Replicator) hold(now time.Time, b *BlockedError) {
+	h := r.state.Held
+	switch {
+	case !b.Cause.history() && h == nil, h != nil && !h.Accepted && *h.blocked() == *b && h.Remote == r.remote.Name && h.Created.Equal(r.remote.Created):
+		return
+	case !b.Cause.history():
+		r.state.Held = nil
+	default:
+		r.state.Held = &held{Cause: b.Cause, Reason: b.Reason, Cure: b.Cure, At: now, Remote: r.remote.Name, Created: r.remote.Created}
+	}
+	if err := r.saveState(now); err != nil {
+		r.log.Warn("saving the uplink's block", "err", err)
+	}
 }
 
 func (r *Replicator) fault(now time.Time, what string) { r.lastErr, r.lastErrAt = what, now }
@@ -298,7 +350,7 @@ func (r *Replicator) connection(ctx context.Context, notify <-chan struct{}, tim
 // probe asks the remote where to go on.
 func (r *Replicator) probe(ctx context.Context, s Session) (start, error) {
 	r.mu.Lock()
-	k := known{instance: r.o.Instance, partitions: r.parts, epochAt: r.o.Source.EpochAt, epochs: r.o.Source.EpochStarts, last: r.state.checkpoint(), accept: r.accept}
+	k := known{instance: r.o.Instance, partitions: r.parts, epochs: r.epochs(), digests: &r.digests, last: r.state.checkpoint()}
 	for i := range r.parts {
 		k.cursors = append(k.cursors, r.machine.Acked(i))
 	}
@@ -306,8 +358,13 @@ func (r *Replicator) probe(ctx context.Context, s Session) (start, error) {
 	for c := range r.accept {
 		k.accept[c] = true
 	}
+	r.remote = s.Remote()
+	still := r.state.Held.still(r.remote)
 	r.mu.Unlock()
-	if rem := s.Remote(); !rem.Exists {
+	if still != nil {
+		return start{}, still
+	}
+	if rem := r.remote; !rem.Exists {
 		if k.last.Remote == rem.Name && k.last.Seq > 0 && !k.accept[CauseRecreated] {
 			return start{}, &BlockedError{CauseRecreated, fmt.Sprintf("remote stream %s was deleted", rem.Name),
 				"bring it back, or resume the uplink to create it anew and go on after the last acknowledged record"}
@@ -326,19 +383,27 @@ func (r *Replicator) probe(ctx context.Context, s Session) (start, error) {
 func (r *Replicator) begin(now time.Time, s Session, st start) error {
 	rem := s.Remote()
 	r.mu.Lock()
+	if len(st.decided) > 0 {
+		all := maps.Clone(r.state.Branches)
+		if all == nil {
+			all = branches{}
+		}
+		maps.Copy(all, st.decided)
+		r.state.Branches = all
+	}
 	for i, n := range st.next {
-		if was := r.machine.Acked(i); n < was {
+		if was := r.machine.Acked(i); n < was && st.decided[r.parts[i].Name()] == nil {
 			r.counters.Rewound += uint64(was - n)
 			r.log.Warn("the remote has less than it acknowledged; sending again", "partition", r.parts[i].Name(), "from", n, "acknowledged", was)
 		}
 	}
-	r.machine.BecomeStream(now, st.next, rem.Last)
+	r.machine.BecomeStream(now, st.next, st.digests, rem.Last)
 	for i := range r.graces {
 		r.graces[i].note(now, st.next[i])
 	}
 	r.state.Remote, r.state.Created, r.state.Seq = rem.Name, rem.Created, rem.Last
 	clear(r.accept)
-	r.blocked = nil
+	r.blocked, r.state.Held = nil, nil
 	r.mu.Unlock()
 	r.merge.reset()
 	r.merge.follow(r.onTheWay, st.next)
@@ -365,14 +430,24 @@ func (r *Replicator) Pause() error {
 }
 
 // Resume ends a pause, shortens a back-off, and lets a blocked uplink go on
-// where the cause allows it: resuming is the operator's word for that cause.
+// where the cause allows it: resuming is the operator's word for that cause. The
+// end of a pause is nobody's word for a cause that is not shown.
 func (r *Replicator) Resume() error {
 	r.mu.Lock()
-	r.paused, r.resume = false, true
-	if r.blocked != nil {
+	var err error
+	if r.paused {
+		r.paused = false
+		err = r.savePaused()
+	} else if r.blocked != nil {
 		r.accept[r.blocked.Cause] = true
+		if h := r.state.Held; h != nil && !h.Accepted && h.Cause == r.blocked.Cause {
+			decided := *h
+			decided.Accepted = true
+			r.state.Held = &decided
+			err = r.saveState(time.Now())
+		}
 	}
-	err := r.savePaused()
+	r.resume = true
 	r.mu.Unlock()
 	poke(r.wake)
 	return err

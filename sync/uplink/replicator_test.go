@@ -147,6 +147,36 @@ func TestResumeEndsBackoff(t *testing.T) {
 	})
 }
 
+// TestRefusedIsTriedSoon: while connections are refused, the next try is never
+// further away than 15 s, however long the outage; the waits stay spread.
+func TestRefusedIsTriedSoon(t *testing.T) {
+	run(t, 1, nil, func(t *testing.T, g *rig) {
+		g.pass(time.Second)
+		g.remote.mu.Lock()
+		g.remote.up, g.remote.refuse = false, true
+		g.remote.mu.Unlock()
+		g.remote.cut()
+		waits := map[time.Duration]bool{}
+		for range 100 {
+			g.pass(10 * time.Second)
+			st := g.r.Status()
+			wait := time.Until(st.NextProbe)
+			if st.State != Backoff || wait > 15*time.Second {
+				t.Fatalf("next try in %s: %+v", wait, st)
+			}
+			waits[wait] = true
+		}
+		if n := g.r.Status().Counters.Failures; n < 1000/15 || n > 1000/7+10 || len(waits) < 50 {
+			t.Errorf("%d tries in 1000 s, %d different waits", n, len(waits))
+		}
+		g.setUp(true)
+		g.pass(15 * time.Second)
+		if st := g.r.Status(); st.State != Stream {
+			t.Errorf("15 s after the outage: %+v", st)
+		}
+	})
+}
+
 func TestRates(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -161,6 +191,7 @@ func TestRates(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			run(t, 2, c.change, func(t *testing.T, g *rig) {
 				g.src.append(0, 2000, true)
+				synctest.Wait() // else the other one may come first: its payloads are longer
 				g.src.append(1, 2000, true)
 				g.pass(10 * time.Second)
 				if n := g.r.Status().Counters.Acked; n < c.least || n > c.most {

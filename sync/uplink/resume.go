@@ -32,15 +32,17 @@ type known struct {
 	instance   string
 	partitions []Partition
 	cursors    []int64
-	epochAt    func(partition string, offset int64) uint32
-	epochs     func(partition string) []EpochStart
-	last       checkpoint
-	accept     map[Cause]bool // the operator's word: go on in spite of these causes
+	*epochs
+	digests *digester
+	last    checkpoint
+	accept  map[Cause]bool // the operator's word: go on in spite of these causes
 }
 
 // start is where the pipeline goes on.
 type start struct {
 	next    []int64
+	digests []Digest
+	decided branches   // what the operator's word was needed for
 	carry   []position // of partitions that this uplink no longer forwards
 	prev    string     // id of the remote's newest record; "": guard by lastSeq
 	lastSeq uint64
@@ -56,11 +58,14 @@ type resolver struct {
 
 	lanes     map[string]int
 	pos       map[string]position
-	strangers bool // records of others were met, with the operator's leave
+	strangers bool                     // records of others were met, with the operator's leave
+	other     map[string]*BlockedError // by partition: the first sign of another history
+	cached    map[uint64]Stored
 }
 
 func (k known) resolve(ctx context.Context, remote Remote, fetch func(ctx context.Context, from, to uint64) ([]Stored, error)) (start, error) {
-	r := &resolver{known: k, remote: remote, fetch: fetch, lanes: make(map[string]int, len(k.partitions)), pos: map[string]position{}}
+	r := &resolver{known: k, remote: remote, fetch: fetch, lanes: make(map[string]int, len(k.partitions)), pos: map[string]position{}, other: map[string]*BlockedError{}, cached: map[uint64]Stored{}}
+	r.digests.reset()
 	for i, p := range k.partitions {
 		r.lanes[p.Name()] = i
 	}
@@ -68,10 +73,20 @@ func (k known) resolve(ctx context.Context, remote Remote, fetch func(ctx contex
 		return start{}, &BlockedError{CauseUnsuitable, fmt.Sprintf("remote stream %s: %s", remote.Name, remote.Unsuitable),
 			"change its configuration, or set remote_stream to a stream of this hub's own"}
 	}
+	var s start
+	var err error
 	if remote.Messages == 0 {
-		return r.fromEmpty()
+		s, err = r.fromEmpty()
+	} else {
+		s, err = r.fromStored(ctx)
 	}
-	return r.fromStored(ctx)
+	if err != nil {
+		return start{}, err
+	}
+	for i, p := range k.partitions {
+		s.digests = append(s.digests, r.digests.at(p, s.next[i]-1))
+	}
+	return s, nil
 }
 
 // acknowledged reports whether this remote stream ever acknowledged anything.
@@ -134,6 +149,9 @@ func (r *resolver) fromStored(ctx context.Context) (start, error) {
 	} else {
 		for _, p := range anchor.List {
 			r.pos[p.Partition] = p
+			if _, decided := r.branches.over(p); !decided {
+				r.compare(p)
+			}
 		}
 		if back, err = r.extend(ctx, back, anchor.Seq+1); err != nil {
 			return start{}, err
@@ -148,7 +166,7 @@ func (r *resolver) fromStored(ctx context.Context) (start, error) {
 			return start{}, r.gap(fmt.Sprintf("sequence %d is missing", m.Seq))
 		}
 	}
-	return r.check(newest)
+	return r.check(ctx, newest)
 }
 
 // readBack returns the remote's newest records, oldest first, back to the newest
@@ -262,32 +280,57 @@ func (r *resolver) apply(m Stored) error {
 		r.strangers = true
 		return nil
 	}
-	// A record is never behind the positions, except after the operator let go of
-	// missing ones.
-	if p := r.pos[id.Partition]; id.Offset+1 > p.Next {
-		r.pos[id.Partition] = position{Partition: id.Partition, Epoch: id.Epoch, Next: id.Offset + 1}
+	at := position{Partition: id.Partition, Epoch: id.Epoch, Next: id.Offset + 1, Digest: m.Digest}
+	r.compare(at)
+	// A later epoch counts whatever its offset: it went on behind another history.
+	// Apart from that a record is never behind the positions, except after the
+	// operator let go of missing ones.
+	if p := r.pos[id.Partition]; at.Next > p.Next || at.Epoch > p.Epoch {
+		r.pos[id.Partition] = at
 	}
 	return nil
 }
 
 // check holds the positions against the log and its epochs, and turns them into
 // the lanes' next offsets.
-func (r *resolver) check(newest string) (start, error) {
-	s := start{next: make([]int64, len(r.partitions)), prev: newest, lastSeq: r.remote.Last}
+func (r *resolver) check(ctx context.Context, newest string) (start, error) {
+	s := start{next: make([]int64, len(r.partitions)), prev: newest, lastSeq: r.remote.Last, decided: branches{}}
 	if r.strangers || r.accept[CauseGap] || !r.ours(newest) {
 		s.prev = ""
 	}
 	for name, p := range r.pos {
-		i, mine := r.lanes[name]
-		if !mine {
+		if _, mine := r.lanes[name]; !mine {
 			s.carry = append(s.carry, p)
+		}
+	}
+	var why *BlockedError
+	more := 0
+	for i, part := range r.partitions {
+		p, stored := r.pos[part.Name()]
+		if !stored {
 			continue
 		}
-		next, err := r.checkPosition(r.partitions[i], p)
-		if err != nil {
-			return start{}, err
+		next, other := r.judge(p)
+		if other != nil && r.accepts(CauseAhead, CauseDiverged) {
+			var err error
+			if next, err = r.fork(ctx, part, r.cursors[i]); err != nil {
+				return start{}, err
+			}
+			s.decided[p.Partition] = r.decide(p, next)
+		} else if other != nil {
+			if why == nil {
+				why = other
+			} else {
+				more++
+			}
 		}
 		s.next[i] = next
+	}
+	if why != nil {
+		if more > 0 {
+			why.Reason = fmt.Sprintf("%s (and %d partitions more)", why.Reason, more)
+		}
+		return start{}, why
 	}
 	if r.accept[CauseGap] {
 		for i, p := range r.partitions {
@@ -297,23 +340,19 @@ func (r *resolver) check(newest string) (start, error) {
 	return s, nil
 }
 
-func (r *resolver) checkPosition(part Partition, p position) (int64, error) {
-	if p.Next == 0 {
-		return 0, nil
+func (r *resolver) accepts(causes ...Cause) bool {
+	return slices.ContainsFunc(causes, func(c Cause) bool { return r.accept[c] })
+}
+
+// one fetches a single record, once.
+func (r *resolver) one(ctx context.Context, seq uint64) (Stored, error) {
+	if m, ok := r.cached[seq]; ok {
+		return m, nil
 	}
-	if end := part.Next(); r.epochAt(p.Partition, p.Next-1) == p.Epoch {
-		if p.Next <= end {
-			return p.Next, nil
-		}
-		return 0, &BlockedError{CauseAhead, fmt.Sprintf("remote stream %s has %s up to offset %d, this log ends at %d: an older copy of the data directory is in use", r.remote.Name, p.Partition, p.Next-1, end-1),
-			"bring back the newest data directory, or set remote_stream to a new name"}
+	got, err := r.fetch(ctx, seq, seq)
+	if err != nil {
+		return Stored{}, fmt.Errorf("reading back the remote stream: %w", err)
 	}
-	for _, e := range r.epochs(p.Partition) {
-		if e.Epoch > p.Epoch && r.accept[CauseDiverged] {
-			return e.First, nil // the first record that the remote's history cannot have
-		}
-	}
-	return 0, &BlockedError{CauseDiverged, fmt.Sprintf("remote stream %s has %s at epoch %d offset %d, in this log that offset belongs to epoch %d: a restored backup, or a second hub with a copy of the data directory",
-		r.remote.Name, p.Partition, p.Epoch, p.Next-1, r.epochAt(p.Partition, p.Next-1)),
-		"set remote_stream to a new name, or resume the uplink to send this log's own records after what the remote has"}
+	r.cached[seq] = got[0]
+	return got[0], nil
 }

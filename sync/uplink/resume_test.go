@@ -68,13 +68,13 @@ func resumeCases() []resumeCase {
 		{name: "positions of the future", stored: []Stored{rec(1, "main/0-0", 1, 0, "1;")}, last: 1, want: "foreign"},
 		{name: "ahead of the log", stored: []Stored{rec(1, "main/0-0", 2, 1000, "0;")}, last: 1, want: "ahead"},
 		{name: "ahead in the positions of another partition", stored: []Stored{rec(1, "main/0-0", 1, 0, "0;main/1-0=2:1001")}, last: 1, want: "ahead"},
-		{name: "ahead is not accepted", stored: []Stored{rec(1, "main/0-0", 2, 1000, "0;")}, last: 1, accept: CauseAhead, want: "ahead"},
+		{name: "ahead, accepted", stored: []Stored{rec(1, "main/0-0", 2, 1000, "0;")}, last: 1, accept: CauseAhead, cursors: [2]int64{700, 0}, want: "next 700,0 prev a2:1000 last 1 decided 1"},
 		{name: "an epoch before", stored: []Stored{rec(1, "main/0-0", 1, 499, "0;")}, last: 1, want: "next 500,0 prev a1:499 last 1"},
 		{name: "the epoch since 500", stored: []Stored{rec(1, "main/0-0", 2, 500, "0;main/0-0=1:500")}, last: 1, want: "next 501,0 prev a2:500 last 1"},
 		{name: "another history", stored: []Stored{rec(1, "main/0-0", 1, 500, "0;")}, last: 1, want: "diverged"},
 		{name: "an epoch of the future", stored: []Stored{rec(1, "main/0-0", 3, 600, "0;")}, last: 1, want: "diverged"},
-		{name: "another history, accepted", stored: []Stored{rec(1, "main/0-0", 1, 700, "0;main/1-0=1:3")}, last: 1, accept: CauseDiverged, want: "next 500,3 prev a1:700 last 1"},
-		{name: "the future is not accepted", stored: []Stored{rec(1, "main/0-0", 3, 600, "0;")}, last: 1, accept: CauseDiverged, want: "diverged"},
+		{name: "another history, accepted", stored: []Stored{rec(1, "main/0-0", 1, 700, "0;main/1-0=1:3")}, last: 1, accept: CauseDiverged, want: "next 0,3 prev a1:700 last 1 decided 1"},
+		{name: "the future, accepted", stored: []Stored{rec(1, "main/0-0", 3, 600, "0;")}, last: 1, accept: CauseDiverged, cursors: [2]int64{500, 0}, want: "next 500,0 prev a3:600 last 1 decided 1"},
 		{name: "a partition that is not forwarded", stored: []Stored{rec(1, "old/3-0", 9, 77, "0;main/0-0=1:5,old/1-0=1:6")}, last: 1, want: "next 5,0 prev old/3-0/9/77 last 1 carry 2"},
 		{name: "emptied", last: 10, check: ours, created: born, want: "purged"},
 		{name: "emptied, accepted", last: 10, check: ours, created: born, accept: CausePurged, cursors: [2]int64{6, 4}, want: "next 6,4 prev  last 10"},
@@ -98,7 +98,7 @@ func TestResume(t *testing.T) {
 			if len(c.stored) > 0 {
 				r.First = c.stored[0].Seq
 			}
-			k := known{instance: testInstance, partitions: src.Partitions(), cursors: c.cursors[:], epochAt: src.EpochAt, epochs: src.EpochStarts, last: c.check, accept: map[Cause]bool{c.accept: true}}
+			k := known{instance: testInstance, partitions: src.Partitions(), cursors: c.cursors[:], epochs: &epochs{at: src.EpochAt, starts: src.EpochStarts}, digests: &digester{}, last: c.check, accept: map[Cause]bool{c.accept: true}}
 			reads := 0
 			st, err := k.resolve(context.Background(), r, func(_ context.Context, from, to uint64) ([]Stored, error) {
 				if from < r.First || to > r.Last || to < from || to-from >= readBackStep {
@@ -132,6 +132,9 @@ func TestResume(t *testing.T) {
 					}
 				}
 				got = fmt.Sprintf("next %d,%d prev %s last %d", st.next[0], st.next[1], prev, st.lastSeq)
+				if len(st.decided) > 0 {
+					got += fmt.Sprintf(" decided %d", len(st.decided))
+				}
 				if len(st.carry) > 0 {
 					got += fmt.Sprintf(" carry %d", len(st.carry))
 				}
@@ -147,7 +150,7 @@ func TestResume(t *testing.T) {
 }
 
 func TestResumeReadError(t *testing.T) {
-	k := known{instance: testInstance, epochAt: func(string, int64) uint32 { return 1 }}
+	k := known{instance: testInstance, digests: &digester{}, epochs: &epochs{at: func(string, int64) uint32 { return 1 }}}
 	boom := errors.New("boom")
 	_, err := k.resolve(context.Background(), Remote{Name: "EDGE", Exists: true, Messages: 1, First: 1, Last: 1}, func(context.Context, uint64, uint64) ([]Stored, error) { return nil, boom })
 	var b *BlockedError

@@ -100,6 +100,7 @@ type Stored struct {
 	Found     bool
 	ID        string
 	Positions string
+	Digest    Digest // zero: its time or topic cannot be told
 }
 
 // Out is a record on its way to the remote. It is reused; a sink copies.
@@ -124,6 +125,10 @@ type Ack struct {
 	Err       error
 }
 
+// ErrRefused is wrapped by a Sink's error when nothing listens where it connects
+// to: finding that out was quick and cost next to nothing.
+var ErrRefused = errors.New("connection refused")
+
 // ErrTooLarge is wrapped by a Sink's error when the remote takes no record of
 // that size, however often it is tried.
 var ErrTooLarge = errors.New("larger than the remote takes")
@@ -134,14 +139,18 @@ type Cause string
 // The causes for which an uplink blocks.
 const (
 	CauseForeign    Cause = "foreign"    // somebody else wrote to the remote stream
-	CauseAhead      Cause = "ahead"      // the remote has records that this log never had
-	CauseDiverged   Cause = "diverged"   // the remote has another history of this log
+	CauseAhead      Cause = "ahead"      // another history: the remote has records that this log never had
+	CauseDiverged   Cause = "diverged"   // another history: the remote has other records under this log's offsets
 	CauseRecreated  Cause = "recreated"  // the remote stream is not the one that was written before
 	CausePurged     Cause = "purged"     // the remote stream was emptied
 	CauseGap        Cause = "gap"        // records were deleted where the positions are read
 	CauseUnsuitable Cause = "unsuitable" // the remote stream's configuration does not fit
 	CauseTooLarge   Cause = "too-large"  // a record is larger than the remote takes
 )
+
+// history reports whether the remote has another history of the log than the
+// log itself. That does not go away by itself, though it may become harder to see.
+func (c Cause) history() bool { return c == CauseAhead || c == CauseDiverged }
 
 // BlockedError says why going on would be a guess, and what to do about it.
 type BlockedError struct {

@@ -15,7 +15,33 @@ type savedState struct {
 	// Floors holds, for partitions whose floor is not their cursor, the offset
 	// from which acknowledged records are still kept.
 	Floors map[string]int64 `json:"floors,omitempty"`
+	// Branches are the operator's decisions about other histories at the remote.
+	Branches branches `json:"branches,omitempty"`
+	// Held is the other history that was found at the remote and not decided about.
+	Held *held `json:"held,omitempty"`
 }
+
+// held is a block that stays until the operator decides, over restarts and
+// whatever is appended to the log.
+type held struct {
+	Cause    Cause     `json:"cause"`
+	Reason   string    `json:"reason"`
+	Cure     string    `json:"cure"`
+	At       time.Time `json:"at"`
+	Remote   string    `json:"remote"`
+	Created  time.Time `json:"created"`
+	Accepted bool      `json:"accepted,omitempty"` // the operator resumed; it is not carried out yet
+}
+
+// still returns the block as long as the remote is the stream that it is about.
+func (h *held) still(r Remote) error {
+	if h == nil || h.Accepted || !r.Exists || r.Messages == 0 || r.Name != h.Remote || !r.Created.Equal(h.Created) {
+		return nil
+	}
+	return h.blocked()
+}
+
+func (h *held) blocked() *BlockedError { return &BlockedError{h.Cause, h.Reason, h.Cure} }
 
 func decodeState(b []byte) (savedState, error) {
 	var s savedState

@@ -40,7 +40,6 @@ type pipe struct {
 type pipePart struct {
 	stream string
 	part   string
-	rows   []EpochStart
 	epoch  uint32
 	from   int64 // epoch holds for [from, to)
 	to     int64
@@ -62,34 +61,34 @@ func (p *pipe) reset(st start) {
 		p.prev, p.flip = p.ids[0], 1
 	}
 	p.out = Out{Instance: p.r.o.Instance, Message: &p.msg}
-	for i, part := range p.r.parts {
-		p.parts[i].rows = p.r.o.Source.EpochStarts(part.Name())
+	for i := range p.parts {
 		p.parts[i].from, p.parts[i].to = 0, 0
 	}
 }
 
-// epochAt is Source.EpochAt, asked once per epoch.
+// epochAt is epochs.epochAt, asked once per epoch.
 func (p *pipe) epochAt(lane int, offset int64) uint32 {
 	c := &p.parts[lane]
 	if offset >= c.from && offset < c.to {
 		return c.epoch
 	}
-	c.epoch = p.r.o.Source.EpochAt(p.r.parts[lane].Name(), offset)
-	c.from, c.to = offset, 1<<62
-	for _, row := range c.rows {
-		if row.First > offset {
-			c.to = min(c.to, row.First)
-		}
-	}
+	name, e := p.r.parts[lane].Name(), p.r.epochs()
+	c.epoch, c.from, c.to = e.epochAt(name, offset), offset, e.end(name, offset)
 	return c.epoch
 }
 
 // positions writes what is acknowledged, as of the sequence up to which it is.
 func (p *pipe) positions() []byte {
 	p.pos.Seq, p.pos.List = p.r.machine.Seq(), p.pos.List[:0]
+	e := p.r.epochs()
 	for i, part := range p.r.parts {
-		if next := p.r.machine.Acked(i); next > 0 {
-			p.pos.List = append(p.pos.List, position{Partition: part.Name(), Epoch: p.r.o.Source.EpochAt(part.Name(), next-1), Next: next})
+		name, next := part.Name(), p.r.machine.Acked(i)
+		if b, ok := e.branches.last(name); ok && b.First == next {
+			// So that another copy of this directory that meets the remote next
+			// sees what is there, and takes no epoch that was used.
+			p.pos.List = append(p.pos.List, position{Partition: name, Epoch: b.OverEpoch, Next: b.OverNext, Digest: digestOther})
+		} else if next > 0 {
+			p.pos.List = append(p.pos.List, position{Partition: name, Epoch: e.epochAt(name, next-1), Next: next, Digest: p.r.machine.Digest(i)})
 		}
 	}
 	p.pos.List = append(p.pos.List, p.carry...)
@@ -257,7 +256,7 @@ func (r *Replicator) send(now time.Time, s Session, lane int, rec seglog.Record,
 	}
 	epoch := p.epochAt(lane, rec.Offset)
 	r.mu.Lock()
-	p.out.Token = r.machine.Send(now, lane, rec.Offset, size)
+	p.out.Token = r.machine.Send(now, lane, rec.Offset, size, DigestOf(rec.TimeMs, rec.Key, rec.Value))
 	r.counters.Sent++
 	r.mu.Unlock()
 
