@@ -69,7 +69,7 @@ func (s *Server) openUplink(c *config.Uplink) (*uplinkRunner, error) {
 		return nil, err
 	}
 	src := s.source.of(c.Streams)
-	r, err := uplink.New(uplink.Options{Name: c.Name, Hub: s.cfg.Hub.ID, Instance: s.dir.Instance(), Source: src,
+	r, err := uplink.New(uplink.Options{Name: c.Name, Hub: s.cfg.Hub.ID, Instance: s.dir.Instance(), Remote: remote, Source: src,
 		Cursors: cursors{s.meta}, Sink: sink, Create: c.Create, Hold: c.Hold, RemoteGrace: c.RemoteGrace,
 		MessagesPerS: int64(c.Rate.MessagesPerS), BytesPerS: int64(c.Rate.BytesPerS), NowMs: s.clock.NowMs, Logger: s.log})
 	if err != nil {

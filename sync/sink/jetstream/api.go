@@ -249,6 +249,7 @@ type getResponse struct {
 	Message struct {
 		Seq  uint64 `json:"seq"`
 		Hdrs []byte `json:"hdrs"`
+		Data []byte `json:"data"`
 	} `json:"message"`
 }
 
@@ -292,6 +293,7 @@ func (n *session) stored(ctx context.Context, seq uint64) (uplink.Stored, error)
 			return m, nil // a record whose headers nobody here wrote
 		}
 		m.ID, m.Positions = h.Get(hdrMsgID), h.Get(hdrPositions)
+		m.Digest = digest(h, r.Message.Data)
 	}
 	return m, nil
 }

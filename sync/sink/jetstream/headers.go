@@ -251,3 +251,14 @@ func ParseText(s string) (string, bool) {
 	}
 	return string(b), true
 }
+
+// digest returns what tells a stored record from another; zero when its time or
+// topic are not as this program writes them.
+func digest(h nats.Header, data []byte) uplink.Digest {
+	at, err := time.Parse(timeLayout, h.Get(hdrTime))
+	topic, ok := ParseText(h.Get(hdrTopic))
+	if err != nil || !ok {
+		return 0
+	}
+	return uplink.DigestOf(at.UnixMilli(), []byte(topic), data)
+}

@@ -89,7 +89,7 @@ func (h *hub) rollBack(keep int64, newEpoch bool) {
 	h.dir = h.t.TempDir()
 	h.open(len(old))
 	for i, l := range old {
-		h.builder.Reset(0)
+		h.builder = seglog.Builder{} // or the times would be clamped to the newest
 		chunk, err := l.Read(0, 8<<20, nil)
 		if err != nil {
 			h.t.Fatal(err)

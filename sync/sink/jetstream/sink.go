@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -189,6 +190,8 @@ func (s *Sink) explain(ctx context.Context, d *dialer, err error) error {
 	}
 	addr, dialErr := d.last()
 	switch {
+	case d.refused():
+		return fmt.Errorf("cannot reach %s: %w", s.servers, refusal{dialErr})
 	case dialErr != nil && (errors.Is(err, nats.ErrNoServers) || errors.Is(err, dialErr)):
 		return fmt.Errorf("cannot reach %s: %w", s.servers, dialErr)
 	case errors.Is(err, nats.ErrTimeout), isTimeout(err):
@@ -198,6 +201,12 @@ func (s *Sink) explain(ctx context.Context, d *dialer, err error) error {
 	}
 	return fmt.Errorf("connecting to %s: %w", s.servers, err)
 }
+
+// refusal is the error of a refused connection.
+type refusal struct{ error }
+
+// Unwrap returns what the uplink knows it by, and the system's error.
+func (r refusal) Unwrap() []error { return []error{uplink.ErrRefused, r.error} }
 
 func isTimeout(err error) bool {
 	var ne net.Error
@@ -216,6 +225,7 @@ type dialer struct {
 	closed bool
 	err    error
 	addr   string
+	other  bool // a dial succeeded, or failed otherwise than by being refused
 }
 
 // Dial implements nats.CustomDialer.
@@ -225,6 +235,7 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.err, d.addr = err, address
+	d.other = d.other || !errors.Is(err, syscall.ECONNREFUSED)
 	if err != nil {
 		return nil, err
 	}
@@ -251,6 +262,13 @@ func (d *dialer) close() {
 	if d.conn != nil {
 		_ = d.conn.Close()
 	}
+}
+
+// refused reports whether every dial, of one or several servers, was refused.
+func (d *dialer) refused() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err != nil && !d.other
 }
 
 func (d *dialer) last() (addr string, err error) {
