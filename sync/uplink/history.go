@@ -18,38 +18,52 @@ import (
 // A record that the log does not have any more cannot be compared; the epoch
 // alone decides then.
 
+// sign is what another history was recognized by.
+type sign struct {
+	cause Cause
+	what  string
+}
+
 // compare notes when what the remote has before a position is not what this log has.
 func (r *resolver) compare(p position) {
 	i, mine := r.lanes[p.Partition]
-	if !mine || p.Next == 0 || r.other[p.Partition] != nil {
+	if _, known := r.other[p.Partition]; !mine || p.Next == 0 || known {
 		return
 	}
+	differs := func(cause Cause, format string, args ...any) {
+		r.other[p.Partition] = sign{cause, fmt.Sprintf(format, args...)}
+	}
 	part := r.partitions[i]
-	where := fmt.Sprintf("remote stream %s has %s", r.remote.Name, p.Partition)
 	switch epoch, end := r.epochAt(p.Partition, p.Next-1), part.Next(); {
 	case epoch != p.Epoch:
-		r.other[p.Partition] = otherHistory(CauseDiverged, "%s at epoch %d offset %d, in this log that offset belongs to epoch %d", where, p.Epoch, p.Next-1, epoch)
+		differs(CauseDiverged, "has %s offset %d in epoch %d, here it is of epoch %d", p.Partition, p.Next-1, p.Epoch, epoch)
 	case p.Digest == digestOther:
-		r.other[p.Partition] = otherHistory(CauseDiverged, "%s up to offset %d from another history", where, p.Next-1)
+		differs(CauseDiverged, "has %s up to offset %d by another copy", p.Partition, p.Next-1)
 	case p.Next > end:
-		r.other[p.Partition] = otherHistory(CauseAhead, "%s up to offset %d and more, this log ended at %d when that was found", where, p.Next-1, end-1)
+		differs(CauseAhead, "has %s offset %d, this log ended at %d when that was found", p.Partition, p.Next-1, end-1)
 	case p.Digest.differs(r.digests.at(part, p.Next-1)):
-		r.other[p.Partition] = otherHistory(CauseDiverged, "%s at offset %d with another time, topic or payload than this log", where, p.Next-1)
+		differs(CauseDiverged, "has %s offset %d with another time, topic or payload than this log", p.Partition, p.Next-1)
 	}
 }
 
-// judge returns the next offset to send after what the remote has, or why the
-// remote's history is not this log's.
-func (r *resolver) judge(p position) (int64, *BlockedError) {
+// judge returns the next offset to send after what the remote has, or by what the
+// remote's history is told from this log's.
+func (r *resolver) judge(p position) (next int64, other sign, same bool) {
 	if b, ok := r.branches.over(p); ok {
-		return b.First, nil
+		return b.First, sign{}, true
 	}
-	return p.Next, r.other[p.Partition]
+	other, differs := r.other[p.Partition]
+	return p.Next, other, !differs
 }
 
-func otherHistory(cause Cause, format string, args ...any) *BlockedError {
-	return &BlockedError{cause, fmt.Sprintf(format, args...) + ": an older copy of the data directory was put back, or a second hub runs on a copy of the data directory",
-		"bring back the newest one and stop the other hub; or resume the uplink to send this log's own records behind what the remote has; or set remote_stream to a new name"}
+// otherHistory says what was found, in one or several partitions.
+func (r *resolver) otherHistory(first sign, more int) error {
+	what := first.what
+	if more > 0 {
+		what += fmt.Sprintf(" (and so with %d more)", more)
+	}
+	return &BlockedError{first.cause, fmt.Sprintf("remote stream %s %s: the data directory is an older copy or lacks a part, or a second hub runs on a copy of it", r.remote.Name, what),
+		fmt.Sprintf("stop any second hub and bring back the newest directory, or have this log's own records sent behind what is there: hubctl uplink resume %s, or set a new remote_stream", r.uplink)}
 }
 
 // fork finds where this log's own records begin that the remote does not have,

@@ -152,7 +152,7 @@ func (g *rig) setUp(up bool) {
 func (g *rig) wantBlocked(t *testing.T, why string) {
 	t.Helper()
 	st := g.r.Status()
-	if st.State != Blocked || st.Blocked == nil || !strings.Contains(st.LastError, why) || !strings.Contains(st.LastError, "resume the uplink") || st.Counters.Sent != 0 {
+	if st.State != Blocked || st.Blocked == nil || !strings.Contains(st.LastError, why) || !strings.Contains(st.LastError, "hubctl uplink resume u") || st.Counters.Sent != 0 {
 		t.Fatalf("%+v, want it blocked, saying %q and the cure", st, why)
 	}
 }
@@ -166,7 +166,7 @@ func TestOlderCopyGrows(t *testing.T) {
 			otherHistories(t, func(t *testing.T, g *rig, unclean bool) {
 				why := "another time, topic or payload than this log"
 				if unclean {
-					why = "belongs to epoch 2"
+					why = "here it is of epoch 2"
 				}
 				g.setUp(seen)
 				g.start(nil)

@@ -350,7 +350,7 @@ func (r *Replicator) connection(ctx context.Context, notify <-chan struct{}, tim
 // probe asks the remote where to go on.
 func (r *Replicator) probe(ctx context.Context, s Session) (start, error) {
 	r.mu.Lock()
-	k := known{instance: r.o.Instance, partitions: r.parts, epochs: r.epochs(), digests: &r.digests, last: r.state.checkpoint()}
+	k := known{uplink: r.o.Name, instance: r.o.Instance, partitions: r.parts, epochs: r.epochs(), digests: &r.digests, last: r.state.checkpoint()}
 	for i := range r.parts {
 		k.cursors = append(k.cursors, r.machine.Acked(i))
 	}
@@ -403,6 +403,9 @@ func (r *Replicator) begin(now time.Time, s Session, st start) error {
 	}
 	r.state.Remote, r.state.Created, r.state.Seq = rem.Name, rem.Created, rem.Last
 	clear(r.accept)
+	if r.state.Held != nil {
+		r.lastErr, r.lastErrAt = "", time.Time{} // it is decided, and was logged
+	}
 	r.blocked, r.state.Held = nil, nil
 	r.mu.Unlock()
 	r.merge.reset()

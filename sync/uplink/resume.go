@@ -29,6 +29,7 @@ type checkpoint struct {
 
 // known is the local side of a resume.
 type known struct {
+	uplink     string
 	instance   string
 	partitions []Partition
 	cursors    []int64
@@ -58,13 +59,13 @@ type resolver struct {
 
 	lanes     map[string]int
 	pos       map[string]position
-	strangers bool                     // records of others were met, with the operator's leave
-	other     map[string]*BlockedError // by partition: the first sign of another history
+	strangers bool            // records of others were met, with the operator's leave
+	other     map[string]sign // by partition: the first sign of another history
 	cached    map[uint64]Stored
 }
 
 func (k known) resolve(ctx context.Context, remote Remote, fetch func(ctx context.Context, from, to uint64) ([]Stored, error)) (start, error) {
-	r := &resolver{known: k, remote: remote, fetch: fetch, lanes: make(map[string]int, len(k.partitions)), pos: map[string]position{}, other: map[string]*BlockedError{}, cached: map[uint64]Stored{}}
+	r := &resolver{known: k, remote: remote, fetch: fetch, lanes: make(map[string]int, len(k.partitions)), pos: map[string]position{}, other: map[string]sign{}, cached: map[uint64]Stored{}}
 	r.digests.reset()
 	for i, p := range k.partitions {
 		r.lanes[p.Name()] = i
@@ -303,34 +304,28 @@ func (r *resolver) check(ctx context.Context, newest string) (start, error) {
 			s.carry = append(s.carry, p)
 		}
 	}
-	var why *BlockedError
-	more := 0
+	var others []sign
 	for i, part := range r.partitions {
 		p, stored := r.pos[part.Name()]
 		if !stored {
 			continue
 		}
-		next, other := r.judge(p)
-		if other != nil && r.accepts(CauseAhead, CauseDiverged) {
+		next, other, same := r.judge(p)
+		switch {
+		case same:
+		case r.accepts(CauseAhead, CauseDiverged):
 			var err error
 			if next, err = r.fork(ctx, part, r.cursors[i]); err != nil {
 				return start{}, err
 			}
 			s.decided[p.Partition] = r.decide(p, next)
-		} else if other != nil {
-			if why == nil {
-				why = other
-			} else {
-				more++
-			}
+		default:
+			others = append(others, other)
 		}
 		s.next[i] = next
 	}
-	if why != nil {
-		if more > 0 {
-			why.Reason = fmt.Sprintf("%s (and %d partitions more)", why.Reason, more)
-		}
-		return start{}, why
+	if len(others) > 0 {
+		return start{}, r.otherHistory(others[0], len(others)-1)
 	}
 	if r.accept[CauseGap] {
 		for i, p := range r.partitions {

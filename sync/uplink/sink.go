@@ -159,5 +159,5 @@ type BlockedError struct {
 	Cure   string
 }
 
-// Error returns reason and cure in one line.
-func (e *BlockedError) Error() string { return fmt.Sprintf("%s; %s", e.Reason, e.Cure) }
+// Error returns cause, reason and cure in one line.
+func (e *BlockedError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Cause, e.Reason, e.Cure) }

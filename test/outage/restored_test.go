@@ -125,11 +125,11 @@ func (r *restored) blocked(h *harness.Hub) {
 func (r *restored) isBlocked(h *harness.Hub) {
 	r.t.Helper()
 	u := r.uplink(h)
-	if u.State != "blocked" || !strings.Contains(u.LastError, "copy of the data directory") {
+	if u.State != "blocked" || !strings.Contains(u.LastError, "the data directory is an older copy") {
 		r.t.Fatalf("state %s, last error %q: want blocked, and why", u.State, u.LastError)
 	}
 	out, err := h.Ctl(r.t.Context(), "uplink", "show", uplink)
-	if err != nil || !strings.Contains(string(out), "resume the uplink") {
+	if err != nil || !strings.Contains(string(out), "hubctl uplink resume "+uplink) {
 		r.t.Fatalf("uplink show does not tell the cure: %v\n%s", err, out)
 	}
 }

@@ -82,7 +82,7 @@ func departures() []departure {
 		}, uplink.CauseDiverged, "offset 150 with another time, topic or payload", 1220},
 		{"restored backup", func(t *testing.T, h *hub, js njs.JetStream) {
 			h.rollBack(150, true)
-		}, uplink.CauseDiverged, "that offset belongs to epoch 2", 620},
+		}, uplink.CauseDiverged, "here it is of epoch 2", 620},
 	}
 }
 
