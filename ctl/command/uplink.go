@@ -34,7 +34,7 @@ func (a *app) uplinkCommand() *cobra.Command {
 	return a.group("uplink", "The uplinks: replicators to central clusters", ls,
 		one("show", "Show an uplink and what the remote has acknowledged", (*client.Client).Uplink),
 		one("pause", "Stop forwarding until resume; the log keeps what arrives", (*client.Client).Pause),
-		one("resume", "Forward again, from where it stopped", (*client.Client).Resume))
+		one("resume", "Forward again; a blocked uplink goes on in spite of the cause that it shows", (*client.Client).Resume))
 }
 
 func writeUplinks(w io.Writer, uplinks []api.UplinkStatus) {
