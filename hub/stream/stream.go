@@ -100,7 +100,7 @@ func (p *Partition) SetCommitted(o int64) { p.committed.Store(o) }
 // unsyncedSegments bounds how many segments may wait for their fdatasync: each holds a descriptor.
 const (
 	unsyncedSegments = 48
-	unsyncedMin      = 8 << 20 // bytes that may wait however small the segments are
+	unsyncedMin      = 32 << 20 // bytes that may wait however small the segments are
 )
 
 // Stalled reports that the disk does not sync as fast as records come: no more are taken until it has caught up.
