@@ -9,13 +9,14 @@ work=$(mktemp -d)
 trap cleanup EXIT
 
 suite=${DEBIAN_SUITE:-bookworm}
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+# Without DEBIAN_MIRROR debootstrap takes its own default.
+mirror=(${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"})
 # A root is made once; what the tests do is done to a copy.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/edgehub/debian-$suite.tar
 if [[ ! -e $cache ]]; then
   say "making a Debian root ($suite)"
   mkdir -p "$(dirname "$cache")"
-  debootstrap --variant=minbase --include=mosquitto-clients "$suite" "$work/new" "$mirror" >"$work/debootstrap.log" 2>&1 ||
+  debootstrap --variant=minbase --include=mosquitto-clients "$suite" "$work/new" "${mirror[@]}" >"$work/debootstrap.log" 2>&1 ||
     die "debootstrap: $(tail -3 "$work/debootstrap.log")"
   tar -C "$work/new" -cf "$cache.tmp" .
   mv "$cache.tmp" "$cache"
