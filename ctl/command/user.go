@@ -34,23 +34,37 @@ func (a *app) userCommand() *cobra.Command {
 	}
 	secret := func() ([]byte, error) { return a.newPassword(passwordFile, generate) }
 	const source = "The password is asked for on a terminal, and is otherwise the first line of standard input. It is kept\n" +
-		"as an argon2id hash. A running hub is told, and new connections need the new password at once."
+		"as a bcrypt hash. A running hub is told, and new connections need the new password at once."
 	add := withPassword(&cobra.Command{Use: "add NAME", Short: "Add a user", Args: takes("NAME"), Long: "add makes a user.\n\n" + source,
 		RunE: func(c *cobra.Command, args []string) error {
+			user, err := newUser(args[0], groups, secret)
+			if err != nil {
+				return err
+			}
 			return a.changeUsers(c.Context(), file, true, func(u *auth.Users) (string, error) {
-				return a.addUser(u, args[0], groups, secret)
+				if u.Get(user.Name) != nil {
+					return "", fmt.Errorf("user %q is there already; `hubctl user passwd %s` sets a new password", user.Name, user.Name)
+				}
+				u.Set(user)
+				return "user " + user.Name + " is added", nil
 			})
 		}})
 	add.Flags().StringVar(&groups, "groups", "", "groups for the access list, separated by commas")
 	passwd := withPassword(&cobra.Command{Use: "passwd NAME", Short: "Set a user's password", Args: takes("NAME"),
 		Long: "passwd sets a new password. Who is connected as that user has to log in again.\n\n" + source,
 		RunE: func(c *cobra.Command, args []string) error {
+			user, err := newUser(args[0], "", secret)
+			if err != nil {
+				return err
+			}
 			return a.changeUsers(c.Context(), file, false, func(u *auth.Users) (string, error) {
-				old := u.Get(args[0])
+				old := u.Get(user.Name)
 				if old == nil {
-					return "", noUser(args[0], u)
+					return "", noUser(user.Name, u)
 				}
-				return setUser(u, auth.User{Name: old.Name, Groups: old.Groups}, "has a new password", secret)
+				user.Groups = old.Groups
+				u.Set(user)
+				return "user " + user.Name + " has a new password", nil
 			})
 		}})
 	rm := withFile(&cobra.Command{Use: "rm NAME", Short: "Remove a user; who is connected as that user has to go", Args: takes("NAME"),
@@ -75,35 +89,28 @@ func noUser(name string, u *auth.Users) error {
 	return notFound("user", name, names)
 }
 
-func (a *app) addUser(u *auth.Users, name, groups string, secret func() ([]byte, error)) (string, error) {
+// newUser asks for the password and hashes it: before the file is locked, since both take their time.
+func newUser(name, groups string, secret func() ([]byte, error)) (u auth.User, err error) {
 	if err := auth.CheckName(name); err != nil {
-		return "", err
+		return u, err
 	}
-	if u.Get(name) != nil {
-		return "", fmt.Errorf("user %q is there already; `hubctl user passwd %s` sets a new password", name, name)
-	}
-	user := auth.User{Name: name}
+	u.Name = name
 	if groups != "" {
-		user.Groups = strings.Split(groups, ",")
+		u.Groups = strings.Split(groups, ",")
 	}
-	for _, g := range user.Groups {
+	for _, g := range u.Groups {
 		if err := auth.CheckName(g); err != nil {
-			return "", fmt.Errorf("--groups: %w", err)
+			return u, fmt.Errorf("--groups: %w", err)
 		}
 	}
-	return setUser(u, user, "is added", secret)
-}
-
-func setUser(u *auth.Users, user auth.User, done string, secret func() ([]byte, error)) (string, error) {
 	password, err := secret()
 	if err != nil {
-		return "", err
+		return u, err
 	}
-	if user.Hash, err = auth.Hash(password); err != nil {
-		return "", fmt.Errorf("the password cannot be used: %s", strings.TrimPrefix(err.Error(), "auth: unusable password: "))
+	if u.Hash, err = auth.Hash(password); err != nil {
+		return u, fmt.Errorf("the password cannot be used: %s", strings.TrimPrefix(err.Error(), "auth: unusable password: "))
 	}
-	u.Set(user)
-	return "user " + user.Name + " " + done, nil
+	return u, nil
 }
 
 // generatedBytes of randomness make a password of 24 characters.

@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"crypto/rand"
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
@@ -12,15 +11,13 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// New hashes are argon2id with these parameters: as hard to break as those with more memory and fewer passes, and
-// small enough for a gateway that checks several at a time.
-const (
-	hashMemoryKiB = 7 << 10
-	hashPasses    = 5
-	hashLanes     = 1
-	hashBytes     = 32
-	saltBytes     = 16
-)
+// New hashes are bcrypt. argon2id resists special hardware better, but takes megabytes for each hash and leaves them to
+// the garbage collector: on a small gateway every login then costs the whole hub a collection, which multiplied the
+// delays of connected clients by eight when many logged in. Its hashes are taken all the same.
+const bcryptBytesMax = 72 // of a password; bcrypt does not see more
+
+// bcryptCost is constant but in tests.
+var bcryptCost = 10
 
 // What a hash in a file may ask for: whoever can write the file must not be able to stop the hub with it by mistake.
 const (
@@ -33,23 +30,16 @@ const (
 // ErrPassword says that a password cannot be used.
 var ErrPassword = errors.New("auth: unusable password")
 
-// Hash makes the hash of a password for a users file: argon2id, in the usual text form.
+// Hash makes the hash of a password for a users file: bcrypt, in the usual text form.
 func Hash(password []byte) (string, error) {
 	switch {
 	case len(password) == 0:
 		return "", fmt.Errorf("%w: it is empty", ErrPassword)
-	case len(password) > passwordBytesMax:
-		return "", fmt.Errorf("%w: it has %d bytes, at most %d", ErrPassword, len(password), passwordBytesMax)
+	case len(password) > bcryptBytesMax:
+		return "", fmt.Errorf("%w: it has %d bytes, at most %d", ErrPassword, len(password), bcryptBytesMax)
 	}
-	var salt [saltBytes]byte
-	_, _ = rand.Read(salt[:]) // never fails
-	return hashWith(password, salt[:]), nil
-}
-
-func hashWith(password, salt []byte) string {
-	sum := argon2.IDKey(password, salt, hashPasses, hashMemoryKiB, hashLanes, hashBytes)
-	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemoryKiB, hashPasses, hashLanes,
-		base64.RawStdEncoding.EncodeToString(salt), base64.RawStdEncoding.EncodeToString(sum))
+	h, err := bcrypt.GenerateFromPassword(password, bcryptCost)
+	return string(h), err
 }
 
 // argon is a parsed argon2id hash.
@@ -110,7 +100,7 @@ func verify(hash string, password []byte) bool {
 		return false
 	}
 	if isBcrypt(hash) {
-		return bcrypt.CompareHashAndPassword([]byte(hash), password) == nil
+		return len(password) <= bcryptBytesMax && bcrypt.CompareHashAndPassword([]byte(hash), password) == nil
 	}
 	h, err := parseArgon(hash)
 	if err != nil {

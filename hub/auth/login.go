@@ -165,7 +165,10 @@ func (a *Auth) Login(q *Attempt, done func(Verdict)) (v Verdict, decided bool) {
 }
 
 // noUser is hashed against for users that do not exist, so that the time of the answer does not tell who does.
-var noUser = sync.OnceValue(func() string { return hashWith([]byte("nobody"), make([]byte, saltBytes)) })
+var noUser = sync.OnceValue(func() string {
+	h, _ := Hash([]byte("nobody")) // which is a usable password
+	return h
+})
 
 func (a *Auth) password(q *Attempt, u *User, done func(Verdict)) (Verdict, bool) {
 	if u != nil && a.remembered.has(u.Name, u.Hash, q.Password) {

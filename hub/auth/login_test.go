@@ -9,7 +9,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/crypto/bcrypt"
 )
+
+func TestMain(m *testing.M) {
+	bcryptCost = bcrypt.MinCost // what it costs is not what is tested
+	os.Exit(m.Run())
+}
 
 // rig is an Auth with a clock that is turned by hand.
 type rig struct {

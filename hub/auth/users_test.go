@@ -79,16 +79,29 @@ func TestHash(t *testing.T) {
 	if !verify(h, []byte("correct horse")) || verify(h, []byte("correct horsf")) || verify(h, nil) {
 		t.Error("the hash does not tell right from wrong")
 	}
-	for _, bad := range [][]byte{nil, make([]byte, passwordBytesMax+1)} {
+	for _, bad := range [][]byte{nil, make([]byte, bcryptBytesMax+1)} {
 		if _, err := Hash(bad); !errors.Is(err, ErrPassword) {
 			t.Errorf("%d bytes: %v", len(bad), err)
 		}
 	}
 }
 
+func TestArgon2id(t *testing.T) {
+	if err := checkHash(quick); err != nil {
+		t.Fatal(err)
+	}
+	if !verify(quick, []byte("secret")) || verify(quick, []byte("Secret")) || verify(quick, make([]byte, passwordBytesMax+1)) {
+		t.Error("argon2id does not tell right from wrong")
+	}
+}
+
 func TestBcrypt(t *testing.T) {
 	if err := checkHash(bcryptSecret); err != nil {
 		t.Fatal(err)
+	}
+	long := strings.Repeat("x", bcryptBytesMax)
+	if h, err := Hash([]byte(long)); err != nil || !verify(h, []byte(long)) || verify(h, []byte(long+"y")) {
+		t.Errorf("the longest password: %v", err)
 	}
 	if !verify(bcryptSecret, []byte("secret")) || verify(bcryptSecret, []byte("Secret")) {
 		t.Error("bcrypt does not tell right from wrong")
