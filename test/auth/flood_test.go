@@ -46,7 +46,7 @@ func p99(took []time.Duration) time.Duration { return took[len(took)*99/100] }
 // Bad logins of distinct users, many at a time and no bans: a connected client hardly notices, memory stays bounded,
 // and every one is refused with its code.
 func TestBadLoginsDoNotHurt(t *testing.T) {
-	logins := hubtest.Scale(t, "HUB_TEST_LOGINS", 2000, 300, 200)
+	logins := hubtest.Scale(t, "HUB_TEST_LOGINS", 2000, 150, 100)
 	const conns = 100
 	h := start(t, openACL, "ban_after = 0\n")
 	c := h.dial("self", "anna", 5)
