@@ -30,9 +30,6 @@ func (q *ackQueue) add(id uint16, qos byte) uint32 {
 	return q.base + uint32(len(q.list)-1)
 }
 
-// undo takes the last entry back.
-func (q *ackQueue) undo() { q.list = q.list[:len(q.list)-1] }
-
 // done notes the outcome of a publish and returns it, or the zero entry when it is not waiting any more.
 func (q *ackQueue) done(seq uint32, code byte) ackEntry {
 	i := int(seq - q.base)

@@ -59,6 +59,7 @@ func (c *Conn) consume(b []byte) int {
 	used := 0
 	for {
 		switch c.phase {
+		case phaseNew, phaseConnected:
 		case phaseClosing, phaseClosed:
 			return len(b) // nothing more is of interest
 		case phaseWaiting:
@@ -146,7 +147,6 @@ var (
 	errTopicLevels   = &packet.Error{Code: packet.CodeTopicNameInvalid, Text: "topic has more levels than limits.topic_levels_max allows"}
 	errExpiry        = &packet.Error{Code: packet.CodeProtocolError, Text: "session expiry set at DISCONNECT although it was 0 at CONNECT [MQTT-3.14.2-2]"}
 	errAuth          = &packet.Error{Code: packet.CodeProtocolError, Text: "AUTH without an authentication method in CONNECT [MQTT-4.12.0-1]"}
-	errAckKind       = &packet.Error{Code: packet.CodeProtocolError, Text: "acknowledgement does not fit the QoS of its packet"}
 )
 
 // reject ends the connection because of what the client sent: with the reason code in MQTT 5, by closing before.
@@ -294,7 +294,7 @@ func (c *Conn) Room(n int) bool {
 	if have == 0 {
 		return !over
 	}
-	return have+n <= c.l.s.o.OutboundPerClient && !(over && c.buffered > 0)
+	return have+n <= c.l.s.o.OutboundPerClient && (!over || c.buffered == 0)
 }
 
 // trim gives back what an idle connection does not need.

@@ -91,7 +91,7 @@ func (l *loop) levels(name []byte) bool {
 
 func (c *Conn) publishAcked(p *packet.Publish, m *message.Message) error {
 	if c.version >= packet.V5 {
-		if int(c.unacked)+c.client.Inbound.Len() >= c.l.s.o.ReceiveMaximum && !(p.QoS == 2 && c.client.Inbound.Pending(p.ID)) {
+		if int(c.unacked)+c.client.Inbound.Len() >= c.l.s.o.ReceiveMaximum && (p.QoS != 2 || !c.client.Inbound.Pending(p.ID)) {
 			return errReceiveMax
 		}
 	} else if c.acks.len() >= 65535 {

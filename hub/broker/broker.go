@@ -264,7 +264,7 @@ func (b *Broker) Stop() {
 	b.flushBehind()
 }
 
-// Connections is the number of attached clients, Sessions of all sessions, Subscriptions of theirs.
+// Counts returns the number of attached clients, of all sessions, and of their subscriptions.
 func (b *Broker) Counts() (connections, sessions, subscriptions int) {
 	connections, sessions = b.reg.counts()
 	return connections, sessions, int(b.subTotal.Load())

@@ -33,6 +33,7 @@ func (g *group) apply(l *Loop, e shareEvent) {
 		g.takeBack(l, e.id)
 	case shareEnd:
 		g.end(l)
+	case shareGive: // goes the other way
 	}
 }
 

@@ -357,12 +357,3 @@ type simMessage struct {
 
 // matching reports whether the topic matches.
 func matching(filter, name string) bool { return topic.Match(filter, name) }
-
-func sortedIDs[V any](m map[uint16]V) []uint16 {
-	var ids []uint16
-	for id := range m {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
-}

@@ -100,7 +100,7 @@ func (s *Server) warnCertificates() {
 			continue
 		}
 		for _, w := range l.certs.Warnings(time.Now()) {
-			s.log.Warn(w, "listener", l.cfg.Address)
+			s.log.Warn("certificate", "says", w, "listener", l.cfg.Address)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Server, error) 
 		return nil, err
 	}
 	if err := s.open(); err != nil {
-		s.closeStores(false)
+		_ = s.closeStores(false) // the error at hand is the one that matters
 		return nil, err
 	}
 	return s, nil
@@ -349,7 +349,7 @@ func (s *Server) startMQTT() {
 	s.roomForHashing(s.cfg)
 	s.engine = eventloop.New(eventloop.Options{Listeners: s.engineListeners(), Loops: loops, Descriptors: s.descriptors, ReadBytes: readBytes,
 		PerAddress: l.ConnectionsPerAddress, UserTimeout: l.TCPUserTimeout,
-		Logf: func(format string, args ...any) { s.log.Warn("event loop: " + fmt.Sprintf(format, args...)) }}, s.mqtt)
+		Logf: func(format string, args ...any) { s.log.Warn("event loop", "says", fmt.Sprintf(format, args...)) }}, s.mqtt)
 }
 
 // What the log held at a clean stop is in the metadata, so that a loss in between is noticed: the epoch then rises, or

@@ -148,12 +148,7 @@ func (r *resolver) fromStored(ctx context.Context) (start, error) {
 		}
 		r.fromCursors()
 	} else {
-		for _, p := range anchor.List {
-			r.pos[p.Partition] = p
-			if _, decided := r.branches.over(p); !decided {
-				r.compare(p)
-			}
-		}
+		r.anchorAt(anchor.List)
 		if back, err = r.extend(ctx, back, anchor.Seq+1); err != nil {
 			return start{}, err
 		}
@@ -168,6 +163,16 @@ func (r *resolver) fromStored(ctx context.Context) (start, error) {
 		}
 	}
 	return r.check(ctx, newest)
+}
+
+// anchorAt takes positions as stated, and has what lies below them compared.
+func (r *resolver) anchorAt(list []position) {
+	for _, p := range list {
+		r.pos[p.Partition] = p
+		if _, decided := r.branches.over(p); !decided {
+			r.compare(p)
+		}
+	}
 }
 
 // readBack returns the remote's newest records, oldest first, back to the newest

@@ -52,7 +52,7 @@ func (w *twice) want(kind byte, id uint16) {
 	w.t.Helper()
 	p := w.pub.WantPacket(kind)
 	// 0x92 on PUBCOMP: the handshake was over already, which is no error.
-	if p.ID != id || p.Code >= 0x80 && !(kind == mqttc.PUBCOMP && p.Code == 0x92) {
+	if p.ID != id || p.Code >= 0x80 && (kind != mqttc.PUBCOMP || p.Code != 0x92) {
 		w.t.Fatalf("got %v, want %s %d", p, mqttc.KindName(kind), id)
 	}
 }

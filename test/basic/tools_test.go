@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os/exec"
@@ -186,8 +187,8 @@ func TestHubctlStatus(t *testing.T) {
 		{2, []string{"status", "--nonsense"}},
 	} {
 		_, err := h.Ctl(t.Context(), tt.args...)
-		ce, ok := err.(*harness.CtlError)
-		if !ok || ce.Exit != tt.exit || strings.Count(strings.TrimSpace(ce.Stderr), "\n") != 0 {
+		var ce *harness.CtlError
+		if !errors.As(err, &ce) || ce.Exit != tt.exit || strings.Count(strings.TrimSpace(ce.Stderr), "\n") != 0 {
 			t.Errorf("%v: %v, want exit %d and one line", tt.args, err, tt.exit)
 		}
 	}

@@ -337,10 +337,6 @@ func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	}
 }
 
-func (l *link) state(s uplink.State) func() bool {
-	return func() bool { return l.Status().State == s }
-}
-
 func (l *link) drained() bool {
 	s := l.Status()
 	return s.State == uplink.Stream && s.LagMessages == 0

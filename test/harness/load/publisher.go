@@ -197,6 +197,7 @@ func (p *publisher) unfinished() []action {
 			out = append(out, action{kind: mqttc.PUBLISH, seq: seq, dup: true})
 		case stateReceived:
 			out = append(out, action{kind: mqttc.PUBREL, seq: seq})
+		case stateAcked, stateRefused: // done with
 		}
 	}
 	return out
