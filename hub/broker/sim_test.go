@@ -168,10 +168,24 @@ func (s *sim) strike() {
 	s.snapshot = func() { s.disk, s.meta = disk, m }
 }
 
+// dead reports whether the planned kill has happened; plan sets how many writes and commits come before one, 0: none.
+// Timers of a broker that lingers strike too, on goroutines of their own.
+func (s *sim) dead() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.died
+}
+
+func (s *sim) plan(in int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dieIn = in
+}
+
 func (s *sim) run(steps int) {
 	for range steps {
 		s.act()
-		if s.died {
+		if s.dead() {
 			s.reborn()
 		}
 		s.look()
@@ -203,7 +217,7 @@ func (s *sim) reborn() {
 		s.snapshot()
 		s.snapshot = nil
 	}
-	s.dieIn = 0
+	s.plan(0)
 	for _, d := range s.devs {
 		if d.cn != nil {
 			d.cn.c, d.cn.gone = nil, true
@@ -276,7 +290,7 @@ func (s *sim) act() {
 		s.sync()
 	case x < 440:
 		s.checkpointWith(func(int) {
-			for n := s.rng.IntN(3); n > 0 && !s.died; n-- {
+			for n := s.rng.IntN(3); n > 0 && !s.dead(); n-- {
 				s.look()
 				s.devs[s.rng.IntN(len(s.devs))].act()
 				s.step(s.rng.IntN(len(s.loops)))
@@ -292,11 +306,11 @@ func (s *sim) act() {
 		s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Pattern: "*.log", Err: errInjected, Count: 1, Short: s.rng.IntN(200)})
 		s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Hook: s.strike})
 	case x < 459:
-		s.mu.Lock()
-		s.dieIn = 1 + s.rng.IntN(10)
-		s.mu.Unlock()
+		s.plan(1 + s.rng.IntN(10))
 	case x < 460:
+		s.mu.Lock()
 		s.died = true
+		s.mu.Unlock()
 	case x < 461 && s.rng.IntN(4) == 0:
 		l := s.loops[s.rng.IntN(len(s.loops))]
 		for range mailItemsMax {
@@ -316,7 +330,7 @@ func (s *sim) sleep(d time.Duration) {
 // quiesce lets everything finish: every client is there and answers.
 func (s *sim) quiesce() {
 	s.logf("QUIESCE")
-	s.dieIn = 0
+	s.plan(0)
 	s.hooks()
 	for idle, before := 0, int64(-1); idle < 25; idle++ {
 		for _, d := range s.devs {
