@@ -244,7 +244,7 @@ func testRestored(t *testing.T, take func(*restored) string, reachable, killed b
 	if reachable {
 		r.blocked(r.hub)
 	}
-	r.publish(r.hub, "more", 1000) // and now beyond it
+	r.publish(r.hub, "more", 400) // and now beyond it
 	if !reachable {
 		hubtest.Restart(t, r.hub)
 		r.publish(r.hub, "yet more", 10)
@@ -329,7 +329,7 @@ func TestTwoHubsOfOneCopy(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for i := range 100 {
+		for i := range 40 {
 			if _, err := second.Ctl(t.Context(), "pub", "load/second", fmt.Sprintf("second %d", i), "--qos", "1"); err != nil {
 				t.Error(err)
 			}
@@ -337,7 +337,7 @@ func TestTwoHubsOfOneCopy(t *testing.T) {
 	}()
 	r.publish(r.hub, "one", 400)
 	<-done
-	for i := range 100 {
+	for i := range 40 {
 		r.sent["load/second"] = append(r.sent["load/second"], fmt.Sprintf("second %d", i))
 	}
 	var other, waits *harness.Hub
