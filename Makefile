@@ -42,8 +42,8 @@ demo: ## a hub, 200 devices and a central server, through an outage and a kill
 .PHONY: test
 test: ## vet, import table and all tests that fit 15 minutes: what CI runs
 	$(GO) vet ./...
+	@$(MAKE) --no-print-directory test-386
 	$(GOTEST) -timeout 14m ./...
-	$(MAKE) test-386
 
 .PHONY: test-full
 test-full: ## all tests, the black-box suites at full length
