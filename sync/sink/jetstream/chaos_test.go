@@ -183,8 +183,13 @@ func TestHubAndServerKilled(t *testing.T) {
 		h.kill(l)
 	}
 	l := h.uplink(c.url(), settings{})
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%+v", l.Status())
+		}
+	})
 	h.append(10)
-	until(t, 20*time.Second, "drained", l.drained)
+	until(t, 2*time.Minute, "drained", l.drained) // up to half a million records, under the race detector
 	t.Logf("%d records compared", h.compare(c.url()))
 }
 
