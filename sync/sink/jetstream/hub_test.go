@@ -325,7 +325,6 @@ func (h *hub) kill(l *link) {
 // until polls a condition about the outside world.
 func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
-	limit *= 3 // a guard against hanging, no judgement of speed: the machine may be busy
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	end := time.After(limit)
