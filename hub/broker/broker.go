@@ -119,6 +119,8 @@ type Limits struct {
 	RetainedBytes    int64
 	// TakeoversPerMinute bounds how often connections may take a client id from each other.
 	TakeoversPerMinute int
+	AckHoldMs          int64 // for which an acknowledgement is held at most while subscribers are behind; 0: none is
+	LagBytes           int64 // that a connected subscriber may be behind without publishers waiting for it
 	QoS0LagMs          int64 // a QoS 0 message older than this is not sent to a client that was slow
 	CatchupBytes       int64 // bytes of log read ahead for all sessions together
 	InboundBytes       int64 // bytes appended and not yet committed, per partition
@@ -167,6 +169,7 @@ type Broker struct {
 	Stats    Stats
 	said     struct{ refused, unroutable sometimes }
 
+	released   atomic.Bool   // no acknowledgement is held any more
 	inboundTop atomic.Uint64 // see startInbound
 
 	stop chan struct{}
@@ -186,6 +189,7 @@ type Stats struct {
 	MailGaps, Resent, Takeovers, Commits, CommitBytes            atomic.Int64
 	CatchupJobs, CatchupRecords, CatchupScanned, CatchupSkipped  atomic.Int64
 	SessionsExpired, WillsFired                                  atomic.Int64
+	AcksHeld, AckHoldsOver, PaceGivenUp                          atomic.Int64
 }
 
 // partition is the write side of one partition.
@@ -205,6 +209,11 @@ type partition struct {
 
 	// posted is the offset below which mail has been posted to every loop that wants it. It is stored after the mail.
 	posted atomic.Int64
+
+	// Of pacing, see pace.go.
+	far         atomic.Int32 // clients waited for
+	noHoldMs    atomic.Int64 // hub time before which nothing is held
+	recordBytes atomic.Int64 // size of a record, about: of the last batches
 }
 
 // batch is records that are committed together, and who waits for them.

@@ -233,6 +233,9 @@ func (l *Loop) pump() {
 		if a.pumping = false; a.client != nil {
 			l.pumpClient(a.client)
 		}
+		if a.client != nil {
+			l.repace(a.client)
+		}
 	}
 	l.pumps = l.pumps[:0]
 }
@@ -307,8 +310,10 @@ func (l *Loop) newJob(c *Client) *job {
 	case len(c.retq) > 0:
 		j.ret = slices.Clone(c.retq[:min(len(c.retq), retainedStep)])
 	default:
-		for _, cur := range c.Cursors {
-			if cur.Behind {
+		// Each job begins with another partition: one that never comes to its end would keep the others waiting.
+		c.turn++
+		for i := range c.Cursors {
+			if cur := c.Cursors[(int(c.turn)+i)%len(c.Cursors)]; cur.Behind {
 				j.cursors = append(j.cursors, cur)
 			}
 		}

@@ -29,7 +29,8 @@ type Client struct {
 	unsent  int       // messages in flight that are marked Unsent
 	retq    []retItem // retained messages for new subscriptions
 	chunk   *chunk
-	reading bool // a read is under way
+	reading bool   // a read is under way
+	turn    uint16 // of the cursors in reading
 	gen     uint32
 
 	// What the metadata has of this session, see state.go.
@@ -63,6 +64,7 @@ type Client struct {
 	takenMs  int64 // hub time from which takeovers are counted
 	takeover int   // since then
 
+	pace  *pace    // see pace.go
 	timer timerRef // guarded by timers.mu
 }
 
@@ -369,6 +371,8 @@ func (l *Loop) detach(c *Client) bool {
 	c.reading = false
 	l.b.catchup.free(c.chunk)
 	c.chunk, c.resend, c.retq, c.starved = nil, nil, nil, nil
+	l.unpace(c)
+	c.pace = nil
 	l.clients--
 	return true
 }

@@ -120,6 +120,7 @@ func (b *Broker) fanOut(p *partition, pd *pending, offset int64, bytes []byte, l
 
 // acknowledge answers every publish, in order: directly on the committer's own loop, by mail elsewhere.
 func (b *Broker) acknowledge(p *partition, pend []pending, base int64, l *Loop, code byte) {
+	hold := l != nil && code == CodeOK && b.holds(p)
 	for i := 0; i < len(pend); {
 		pd := &pend[i]
 		switch {
@@ -128,11 +129,14 @@ func (b *Broker) acknowledge(p *partition, pend []pending, base int64, l *Loop, 
 			i++
 		case pd.conn == nil:
 			i++
+		case pd.loop == l && hold:
+			l.hold(p, mailAck{pd.conn, pd.seq, code})
+			i++
 		case pd.loop == l:
 			pd.conn.Ack(pd.seq, code)
 			i++
 		default:
-			i = postAcks(pend, i, code)
+			i = postAcks(p, pend, i, code)
 		}
 	}
 	if code == CodeOK {
@@ -157,7 +161,7 @@ func (b *Broker) settleBatch(p *partition, bt *batch) {
 }
 
 // postAcks posts the run of acknowledgements for one loop that begins at i and returns where it ends.
-func postAcks(pend []pending, i int, code byte) int {
+func postAcks(p *partition, pend []pending, i int, code byte) int {
 	to := pend[i].loop
 	to.mail.mu.Lock()
 	in := &to.mail.in
@@ -167,7 +171,7 @@ func postAcks(pend []pending, i int, code byte) int {
 			in.acks = append(in.acks, mailAck{pend[i].conn, pend[i].seq, code})
 		}
 	}
-	in.items = append(in.items, mailItem{kind: mailAcks, a: at, b: len(in.acks)})
+	in.items = append(in.items, mailItem{kind: mailAcks, part: p, a: at, b: len(in.acks)})
 	to.wakeLocked()
 	return i
 }

@@ -47,6 +47,9 @@ func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, sha
 	}
 	if len(c.Cursors) > 0 {
 		if cur := c.Cursor(p.ID); cur != nil && (cur.Behind || offset < cur.Next) {
+			if cur.Behind {
+				l.passes(c, p, offset)
+			}
 			return
 		}
 	}

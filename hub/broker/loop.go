@@ -3,6 +3,7 @@ package broker
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"edgehub/hub/message"
 	"edgehub/hub/stream"
@@ -51,6 +52,13 @@ type Loop struct {
 	mail        mailbox
 	work        mail // swapped with the mailbox
 	workPos     int
+
+	// Acknowledgements that wait for subscribers, and the clients waited for: see pace.go.
+	held      []heldAcks
+	heldSpare [][]mailAck
+	holding   atomic.Bool // held is not empty
+	holdTimer *time.Timer
+	paced     map[*Client]struct{}
 }
 
 // mailbox carries what other goroutines have for the loop, in order.
@@ -117,7 +125,7 @@ func (b *Broker) NewLoop(wake func(func())) *Loop {
 	l := &Loop{b: b, wake: wake, topics: map[string]*topicEntry{},
 		isTouched: make([]bool, len(b.parts)), handled: make([]int64, len(b.parts)),
 		inMail: make([]atomic.Int64, len(b.parts)), lastTick: b.positions(),
-		subscribers: map[*attachment]struct{}{}}
+		subscribers: map[*attachment]struct{}{}, paced: map[*Client]struct{}{}}
 	l.mail.gap = make([]bool, len(b.parts))
 	l.roundFn = l.Round
 	b.loopsMu.Lock()
@@ -187,6 +195,7 @@ func (l *Loop) Round() {
 		l.runClosing()
 	}
 	l.pump()
+	l.releaseHeld()
 	l.save()
 	if err := l.b.o.Meta.Commit(); err != nil {
 		l.metaFailed(err)
@@ -298,6 +307,10 @@ func (l *Loop) handle(it *mailItem) {
 		it.fn()
 	case mailAcks:
 		acks := l.work.acks[it.a:it.b]
+		if len(acks) > 0 && acks[0].code == CodeOK && l.b.holds(it.part) {
+			l.hold(it.part, acks...)
+			return
+		}
 		for i := range acks {
 			acks[i].conn.Ack(acks[i].seq, acks[i].code)
 		}

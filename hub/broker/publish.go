@@ -250,6 +250,7 @@ func (b *Broker) write(p *partition, bt *batch, l *Loop) {
 	}
 	b.Stats.Commits.Add(1)
 	b.Stats.CommitBytes.Add(int64(n))
+	p.noteSize(n, len(bt.pend))
 	b.o.Streams.Appended(p.Partition, n)
 	if p.Stream.Durability == stream.Synced {
 		// Committed, fanned out and acknowledged only when the group fdatasync has returned: see Synced.

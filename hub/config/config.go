@@ -179,6 +179,8 @@ type Limits struct {
 	InboundBytes           Bytes    `toml:"inbound_bytes"`
 	CatchupBytes           Bytes    `toml:"catchup_bytes"`
 	QoS0LagMax             Duration `toml:"qos0_lag_max"`
+	AckHoldMax             Duration `toml:"ack_hold_max"`
+	SubscriberLag          Bytes    `toml:"subscriber_lag"`
 	ConnectTimeout         Duration `toml:"connect_timeout"`
 	ConnectionsPerAddress  int      `toml:"connections_per_address"` // 0: no limit
 	TCPUserTimeout         Duration `toml:"tcp_user_timeout"`        // 0: the kernel's

@@ -236,6 +236,8 @@ func (s *Server) brokerLimits() broker.Limits {
 
 		TakeoversPerMinute: l.TakeoversPerMinute,
 		QoS0LagMs:          l.QoS0LagMax.Milliseconds(),
+		AckHoldMs:          l.AckHoldMax.Milliseconds(),
+		LagBytes:           int64(l.SubscriberLag),
 		CatchupBytes:       int64(l.CatchupBytes),
 		InboundBytes:       int64(l.InboundBytes),
 		QoS0WhenLow:        s.cfg.Disk.QoS0 == config.QoS0Write,
@@ -395,6 +397,9 @@ func (s *Server) stop() error {
 	var errs []error
 	ctx, cancel := context.WithTimeout(context.Background(), stopConnections)
 	defer cancel()
+	if s.broker != nil {
+		s.broker.ReleaseAcks()
+	}
 	if s.mqtt != nil {
 		if err := s.mqtt.Shutdown(ctx); err != nil {
 			s.log.Warn("not every connection closed in time", "open", s.mqtt.Open())
