@@ -257,7 +257,11 @@ func (r *recovery) scanLog() error {
 		for at := max(r.vector[p.ID], p.Log.First()); at < p.Log.Next(); {
 			var err error
 			if buf, err = p.Log.Read(at, readBytes, buf[:0]); err != nil {
-				return fmt.Errorf("read %s from %d: %w", p.Name, at, err)
+				// The hub serves the rest. What is not seen here are repeats of QoS 2 publishes that had no answer yet, and
+				// retained messages of the last second.
+				r.b.log.Error("the end of the log could not be read at the start", "partition", p.Name, "offset", at, "err", err)
+				r.damaged++
+				break
 			}
 			next := at
 			for rec := range seglog.Records(buf) {

@@ -16,6 +16,7 @@ import (
 	"edgehub/hub/broker"
 	"edgehub/hub/config"
 	"edgehub/hub/stream"
+	"edgehub/storage/meta"
 	"edgehub/sync/uplink"
 )
 
@@ -209,6 +210,12 @@ func (s *Server) Health() api.Health {
 		if n > 0 {
 			add("stream "+x.Name, fmt.Sprintf("%d damaged ranges", n), "hubctl stream verify "+x.Name+" names them; the rest is served; with the hub stopped, hubctl stream repair puts an end to it")
 		}
+		for _, p := range x.Partitions {
+			if at, err := p.Log.Unread(); err != nil {
+				add("stream "+x.Name, fmt.Sprintf("%s cannot be read from offset %d: %v", p.Name, at, err),
+					"nothing is skipped: whoever reads there waits, and goes on once the disk reads again; look at the disk (dmesg, smartctl), and give up what it never will with hubctl stream repair "+x.Name+", with the hub stopped")
+			}
+		}
 		if !x.Configured && !x.Gone() {
 			add("stream "+x.Name, "its data is kept but the configuration no longer has it", "add it to the configuration again, or hubctl stream delete "+x.Name)
 		}
@@ -221,6 +228,10 @@ func (s *Server) Health() api.Health {
 	}
 	if r := s.diskHealth(); r != nil {
 		add(r.What, r.Why, r.Cure)
+	}
+	if lost := s.metaRec.Lost; len(lost) > 0 {
+		add("metadata", fmt.Sprintf("the newest values of %d keys may be lost, with a damaged part of the log: %s", len(lost), meta.KeyList(lost)),
+			"clients concerned will have to subscribe again; said until the hub is restarted")
 	}
 	if s.damaged > 0 {
 		add("metadata", fmt.Sprintf("%d records could not be read and were dropped", s.damaged), "clients concerned will have to subscribe again")

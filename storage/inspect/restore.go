@@ -124,7 +124,7 @@ func (u *unpacking) file(h *tar.Header, r io.Reader) error {
 	switch _, twice := u.seen[name]; {
 	case h.Typeflag == tar.TypeDir:
 		return nil
-	case h.Typeflag != tar.TypeReg || twice || name != contentsName && !backupFile.MatchString(name):
+	case h.Typeflag != tar.TypeReg || twice || sparse(h) || name != contentsName && !backupFile.MatchString(name):
 		return fmt.Errorf("%w: %q does not belong into one", ErrBackup, h.Name)
 	}
 	sum := &checkedHash{Hash32: crc32.New(castagnoli)}
@@ -147,6 +147,16 @@ func (u *unpacking) file(h *tar.Header, r io.Reader) error {
 	}
 	u.seen[name] = File{name, sum.n, sum.Sum32()}
 	return err
+}
+
+// sparse reports a file with holes. A backup has none, and a few bytes of one could stand for a disk full of zeros.
+func sparse(h *tar.Header) bool {
+	for k := range h.PAXRecords {
+		if strings.HasPrefix(k, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 // write makes a durable file.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"edgehub/storage/meta"
 	"edgehub/storage/seglog"
 )
 
@@ -67,7 +68,13 @@ func Live(ctx context.Context, stream string, logs []*seglog.Log, fn func(Findin
 func (s *Summary) check(ctx context.Context, l *seglog.Log, fn func(Finding)) error {
 	c, err := l.Check(ctx, func(d seglog.Damage) {
 		s.Findings++
-		fn(finding(l.Name(), d))
+		f := finding(l.Name(), d)
+		if l.Name() == meta.LogName {
+			if keys := meta.DamagedKeys(l, d); len(keys) > 0 {
+				f.What += "; keys in it: " + meta.KeyList(keys)
+			}
+		}
+		fn(f)
 	})
 	s.add(c)
 	return err

@@ -62,6 +62,8 @@ const settled = 20 * time.Second
 // sleeps without a timer once it has settled.
 func (s *Store) run() {
 	defer close(s.done)
+	s.report("audit", s.audit())
+	close(s.audited)
 	settle := time.NewTimer(settled)
 	defer settle.Stop()
 	for {

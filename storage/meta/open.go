@@ -36,6 +36,9 @@ type Recovery struct {
 	Unreadable int64
 	// Damaged are the stretches of the log that were lost, among what was read.
 	Damaged []seglog.Damage
+	// Lost are the keys in them whose newest value may be gone, as far as they
+	// can be read: nothing later in the log sets them.
+	Lost []string
 }
 
 // Open opens the metadata store below o.DataDir, creating it when it is
@@ -47,6 +50,7 @@ func Open(o Options) (*Store, Recovery, error) {
 	log, lrec, err := seglog.Open(seglog.Options{
 		FS: o.FS, Dir: filepath.Join(o.DataDir, filepath.FromSlash(logDir)), Name: logName,
 		Salt: o.Salt, SegmentBytes: o.SegmentBytes, QuarantineDir: filepath.Join(o.DataDir, quarantineDir),
+		WholeOrNothing: true, // sessions that the disk cannot read now must not be taken for ones that never were
 	})
 	if err != nil {
 		return nil, rec, fmt.Errorf("meta: open log: %w", err)
@@ -55,7 +59,7 @@ func Open(o Options) (*Store, Recovery, error) {
 	s := &Store{
 		o: o, log: log, live: new(generation), collected: o.Now(),
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
-		stop: make(chan struct{}), done: make(chan struct{}),
+		stop: make(chan struct{}), done: make(chan struct{}), audited: make(chan struct{}),
 	}
 	if err := s.openIndex(&rec); err != nil {
 		return nil, rec, errors.Join(err, log.Close())
@@ -63,7 +67,6 @@ func Open(o Options) (*Store, Recovery, error) {
 	if err := s.heal(&rec); err != nil {
 		return nil, rec, errors.Join(err, closeBadger(s.index.db), log.Close())
 	}
-	rec.Damaged = log.Damage()
 	go s.run()
 	return s, rec, nil
 }
@@ -89,7 +92,12 @@ func (s *Store) openIndex(rec *Recovery) error {
 		err = x.dropHints()
 	}
 	if err == nil && x.state.watermark <= s.log.Next() {
+		from := x.state.watermark
 		err = s.replay(rec)
+		if rec.Damaged = s.log.Damage(); err == nil && len(rec.Damaged) > 0 {
+			rec.Lost, err = s.lostKeys(rec.Damaged, from)
+			s.tellLost(rec.Damaged, rec.Lost)
+		}
 	}
 	if err != nil {
 		return errors.Join(err, closeBadger(x.db))

@@ -115,6 +115,8 @@ type Store struct {
 	stop   chan struct{}
 	done   chan struct{}
 
+	audited chan struct{} // closed once the whole log has been proven
+
 	// onStep is called between the steps of a compaction, by tests.
 	onStep func(step string)
 }

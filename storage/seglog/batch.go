@@ -190,10 +190,19 @@ type Damage struct {
 	Err      error
 }
 
+// Unread reports that the disk could not read the range: it may be whole.
+func (d Damage) Unread() bool {
+	var e *ReadError
+	return errors.As(d.Err, &e)
+}
+
 // String tells the damage in one line.
 func (d Damage) String() string {
 	lost := "no offsets lost"
-	if d.To > d.From {
+	switch {
+	case d.Unread() && d.To > d.From:
+		lost = fmt.Sprintf("offsets %d to %d cannot be read", d.From, d.To-1)
+	case d.To > d.From:
 		lost = fmt.Sprintf("offsets %d to %d lost", d.From, d.To-1)
 	}
 	return fmt.Sprintf("%s: %s (%d bytes at %d): %v", d.Segment, lost, d.Bytes, d.Position, d.Err)

@@ -16,6 +16,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -54,6 +55,9 @@ type Options struct {
 	QuarantineDir string     // where unusable files go; "" means Dir/quarantine
 	Codec         Codec      // of new batches; all codecs are read whatever it is
 	ReadOnly      bool       // change nothing on the disk: for a directory that no hub has open
+	// WholeOrNothing has Open fail when the disk cannot read the end of the log. Otherwise the log opens without it, goes
+	// on behind it, and has it again once the disk can read it.
+	WholeOrNothing bool
 }
 
 // SegmentInfo describes a segment. Next is the offset after its last record. MaxTimeMs is its highest timestamp; for
@@ -99,6 +103,24 @@ type Log struct {
 
 	damage damageList
 	stats  counters
+
+	// unread is the last read that the disk refused, until a read of the same place has succeeded.
+	unread atomic.Pointer[unread]
+}
+
+// unread is a place that could not be read.
+type unread struct {
+	offset int64 // where the read began
+	err    error
+}
+
+// Unread returns why the disk cannot read part of the log and the offset of the read that found out; nil once it can
+// again. A log that was never asked for that part does not know.
+func (l *Log) Unread() (offset int64, err error) {
+	if u := l.unread.Load(); u != nil {
+		return u.offset, u.err
+	}
+	return 0, nil
 }
 
 // view is an immutable list of segments by rising base. Only the last may be unsealed.
@@ -113,6 +135,7 @@ func (v *view) find(offset int64) int {
 type Stats struct {
 	WriteFailures  int64 // appends refused because a write failed
 	SyncFailures   int64 // fsyncs that failed
+	ReadFailures   int64 // reads that the disk refused
 	Rewrites       int64 // segments written again after a failed fsync
 	DamagedBatches int64 // damaged stretches met, those of Recovery included
 	IndexRebuilds  int64 // indexes of sealed segments rebuilt from the log
@@ -120,13 +143,14 @@ type Stats struct {
 }
 
 type counters struct {
-	writeFailures, syncFailures, rewrites, indexRebuilds, indexFailures atomic.Int64
+	writeFailures, syncFailures, readFailures, rewrites, indexRebuilds, indexFailures atomic.Int64
 }
 
 // Stats returns the counters.
 func (l *Log) Stats() Stats {
 	return Stats{
-		WriteFailures: l.stats.writeFailures.Load(), SyncFailures: l.stats.syncFailures.Load(), Rewrites: l.stats.rewrites.Load(),
+		WriteFailures: l.stats.writeFailures.Load(), SyncFailures: l.stats.syncFailures.Load(),
+		ReadFailures: l.stats.readFailures.Load(), Rewrites: l.stats.rewrites.Load(),
 		DamagedBatches: l.damage.count(), IndexRebuilds: l.stats.indexRebuilds.Load(), IndexFailures: l.stats.indexFailures.Load(),
 	}
 }
@@ -191,36 +215,39 @@ func (l *Log) maxTime(segs []*segment, i int) int64 {
 		return s.maxMs.Load()
 	}
 	for _, after := range segs[i+1:] {
-		if ms, ok := l.firstTime(after); ok {
-			return ms
+		if ms, ok, _ := l.firstTime(after); ok {
+			return ms // too late a time keeps the segment longer
 		}
 	}
 	return l.lastMs.Load()
 }
 
-// firstTime returns the timestamp of the first record of a segment, reading it once.
-func (l *Log) firstTime(s *segment) (int64, bool) {
+// firstTime returns the timestamp of the first record of a segment, reading it once; false when there is none, or none
+// that can be proven.
+func (l *Log) firstTime(s *segment) (ms int64, ok bool, err error) {
 	if ms := s.firstMs.Load(); ms != timeUnknown {
-		return ms, true
+		return ms, true, nil
 	}
 	if s.length.Load() < headerSize {
-		return 0, false
+		return 0, false, nil
 	}
 	f, err := s.acquire()
 	if err != nil {
-		return 0, false
+		return 0, false, err
 	}
 	defer s.release()
 	b := make([]byte, headerSize)
-	if _, err := f.ReadAt(b, 0); err != nil {
-		return 0, false
+	if _, err := f.ReadAt(b, 0); errors.Is(err, io.EOF) {
+		return 0, false, nil
+	} else if err != nil {
+		return 0, false, &ReadError{Segment: s.name, Err: err}
 	}
 	h, err := checkHeader(b, s.salt, 0)
 	if err != nil {
-		return 0, false
+		return 0, false, nil
 	}
 	s.firstMs.Store(h.baseMs)
-	return h.baseMs, true
+	return h.baseMs, true, nil
 }
 
 // BytesFrom estimates the bytes between an offset and Next, from what is in memory: exact to a step of the index where
@@ -349,7 +376,9 @@ func (l *Log) tell(s *segment, also ...func(Damage)) func(Damage) {
 			}
 			d.To = min(d.To, max(end, d.From))
 		}
-		l.damage.add(d)
+		if !d.Unread() { // the next read may succeed
+			l.damage.add(d)
+		}
 		for _, f := range also {
 			f(d)
 		}

@@ -64,7 +64,8 @@ func Open(o Options) (*Log, Recovery, error) {
 		r.abandon()
 		return nil, r.rec, fmt.Errorf("seglog: open %s: %w", o.Name, err)
 	}
-	r.rec.Damaged = l.damage.list()
+	r.rec.Damaged = append(l.damage.list(), r.unread...)
+	slices.SortFunc(r.rec.Damaged, func(a, b Damage) int { return cmp.Compare(a.From, b.From) })
 	return l, r.rec, nil
 }
 
@@ -75,6 +76,8 @@ type opening struct {
 	segs  []*segment
 	floor int64 // offsets below were handed out, even if no record proves it
 	moved bool  // files were moved: the directories need a sync
+
+	unread []Damage // what the disk could not read
 }
 
 func (r *opening) run() error {
@@ -180,7 +183,11 @@ func (r *opening) leftover(name string) error {
 
 // dropUnusable takes out superseded and empty segments and tells the others where they end.
 func (r *opening) dropUnusable() error {
-	keep, err := r.sift(r.superseded(), reasonSuperseded)
+	void, err := r.superseded()
+	if err != nil {
+		return err
+	}
+	keep, err := r.sift(void, reasonSuperseded)
 	if err != nil {
 		return err
 	}
@@ -218,7 +225,7 @@ func (r *opening) sift(bad map[*segment]bool, reason string) ([]*segment, error)
 // superseded returns the segments that a rewrite made void: those of a lower generation at or after the base of one
 // that was rewritten, which holds all that was worth keeping of them. A file that only has the name of a rewritten
 // segment, without a batch to prove it, makes nothing void that has content.
-func (r *opening) superseded() map[*segment]bool {
+func (r *opening) superseded() (map[*segment]bool, error) {
 	void := make(map[*segment]bool)
 	var proven, any uint32     // highest generation so far: of a proven segment, and of any
 	for _, s := range r.segs { // by base, and higher generations first
@@ -228,12 +235,16 @@ func (r *opening) superseded() map[*segment]bool {
 		}
 		any = max(any, s.gen)
 		if s.gen > proven {
-			if _, ok := r.l.firstTime(s); ok {
+			_, ok, err := r.l.firstTime(s)
+			if err != nil { // it may void others or not: going on would be a guess
+				return nil, err
+			}
+			if ok {
 				proven = s.gen
 			}
 		}
 	}
-	return void
+	return void, nil
 }
 
 // recoverEnd finds the end of the log: in the last segment that has a batch.
@@ -290,9 +301,10 @@ func (r *opening) recoverTail(s *segment) (reason string, err error) {
 	r.rec.Scanned += size - start
 	s.maxMs.Store(ms)
 	s.end.Store(sc.expect)
-	if sc.torn != nil && sc.ioErr != nil {
-		r.unreadable(s, sc, size)
-		return "", nil
+	if sc.torn != nil {
+		if h := sc.holeIn(sc.pos, size); h != nil {
+			return "", r.unreadable(s, sc, size, h.err)
+		}
 	}
 	if sc.pos == 0 && size > 0 {
 		if reason, err := r.classify(s, f, size); reason != "" || err != nil {
@@ -314,12 +326,28 @@ func (r *opening) recoverTail(s *segment) (reason string, err error) {
 
 // unreadable deals with an end that the disk cannot read: that is no torn write, so nothing is cut. The log goes on in
 // a new segment, behind all the offsets that the unread bytes can hold: a record takes more than a byte.
-func (r *opening) unreadable(s *segment, sc *scan, size int64) {
+func (r *opening) unreadable(s *segment, sc *scan, size int64, cause error) error {
+	if r.l.o.WholeOrNothing {
+		return cause
+	}
 	lost := size - sc.pos
 	r.floor = max(r.floor, sc.expect+lost)
-	r.l.damage.add(Damage{
-		Segment: s.name, Position: sc.pos, Bytes: lost, From: sc.expect, To: r.floor, Err: fmt.Errorf("%w (%w)", sc.torn, sc.ioErr),
+	r.met(Damage{
+		Segment: s.name, Position: sc.pos, Bytes: lost, From: sc.expect, To: r.floor, Err: fmt.Errorf("%w (%w)", sc.torn, cause),
 	})
+	return nil
+}
+
+// met remembers damage; what could not be read is none as far as the log goes, see Log.Unread.
+func (r *opening) met(d Damage) {
+	if !d.Unread() {
+		r.l.damage.add(d)
+		return
+	}
+	r.unread = append(r.unread, d)
+	if _, err := r.l.Unread(); err == nil {
+		r.l.refused(d.From, d.Err)
+	}
 }
 
 // startScan begins to prove a segment at its last stored index entry, if that points to a batch, else at its start.
@@ -332,7 +360,7 @@ func (r *opening) startScan(s *segment, f vfs.File) *scan {
 		e = e[:n-1] // the end of what was a sealed segment
 	}
 	sc := newScan(s, f, 0, s.base, maxOffset)
-	sc.bad = l.damage.add
+	sc.bad, sc.salvage = r.met, true
 	if n := len(e); n > 0 {
 		last := e[n-1]
 		// The time is checked like the place: it becomes the floor of all timestamps to come.

@@ -33,13 +33,35 @@ func (l *Log) Read(from int64, maxBytes int, dst []byte) ([]byte, error) {
 			if l.view.Load() != v {
 				continue // dropped or rewritten meanwhile
 			}
+			l.refused(from, err)
 			return dst, fmt.Errorf("seglog: %s: read at offset %d: %w", l.o.Name, from, err)
+		}
+		if u := l.unread.Load(); u != nil && from <= u.offset && (from == u.offset || passes(out[start:], u.offset)) {
+			l.unread.CompareAndSwap(u, nil)
 		}
 		if len(out) > start || !s.sealed.Load() {
 			return out, nil
 		}
 		dst, from = out, max(from, s.end.Load())
 	}
+}
+
+// refused notes that the disk could not read.
+func (l *Log) refused(offset int64, err error) {
+	l.stats.readFailures.Add(1)
+	l.unread.Store(&unread{offset, err})
+}
+
+// passes reports whether a chunk goes beyond an offset.
+func passes(chunk []byte, offset int64) bool {
+	for len(chunk) > 0 {
+		h, err := parseHeader(chunk)
+		if err != nil || h.last >= offset {
+			return err == nil
+		}
+		chunk = chunk[h.size:]
+	}
+	return false
 }
 
 // boundary returns the offset where the records of a segment end for a reader that saw next.
@@ -188,7 +210,7 @@ func (l *Log) readAround(s *segment, f vfs.File, at place, from, stop int64, dst
 			return out, nil
 		}
 	}
-	return dst, nil
+	return dst, sc.err
 }
 
 // seek finds where to begin to look for an offset in a segment. The caller has the file acquired.
@@ -261,7 +283,7 @@ func (l *Log) storedIndex(s *segment) []IndexEntry {
 	if len(e) == 0 || e[len(e)-1].Offset != s.end.Load() || e[len(e)-1].Position != s.length.Load() {
 		return nil
 	}
-	if first, ok := l.firstTime(s); !ok || e[len(e)-1].MaxTimeMs < first {
+	if first, ok, _ := l.firstTime(s); !ok || e[len(e)-1].MaxTimeMs < first {
 		return nil
 	}
 	return e
@@ -302,18 +324,22 @@ func (l *Log) dropIndex(base int64) {
 	}
 }
 
-// rebuildIndex makes the index of a sealed segment from its batches and stores it.
+// rebuildIndex makes the index of a sealed segment from its batches and stores it. Around a spot that the disk cannot
+// read it leads all the same, so that what is behind the spot is served; such an index is not stored.
 func (l *Log) rebuildIndex(s *segment, f vfs.File) []IndexEntry {
 	l.stats.indexRebuilds.Add(1)
 	var x sparse
 	x.reset(l.o.IndexBytes)
 	sc := newScan(s, f, 0, s.base, s.end.Load())
 	defer sc.close()
-	sc.bad = l.tell(s)
+	sc.bad, sc.salvage = l.tell(s), true
 	ms := int64(timeUnknown)
 	for sc.next() {
 		x.add(IndexEntry{Offset: sc.header.base, Position: sc.at, MaxTimeMs: ms})
 		ms = max(ms, sc.header.maxMs)
+	}
+	if sc.holed { // what it did not see may be later than what it saw
+		return s.ended(x.snapshot(), max(ms, l.lastMs.Load()))
 	}
 	e := s.ended(x.snapshot(), ms)
 	l.saveIndex(s, e)
@@ -334,14 +360,24 @@ func (l *Log) SeekTime(ms int64) (int64, error) {
 	next := l.next.Load() // before the view: see publish
 	segs := l.view.Load().segs
 	// Timestamps never decrease, so the answer is not before the last segment that begins earlier than ms.
+	var failed error
 	i := sort.Search(len(segs), func(i int) bool {
 		for _, s := range segs[i:] { // an empty or damaged segment begins when the one after it does
-			if first, ok := l.firstTime(s); ok {
+			first, ok, err := l.firstTime(s)
+			if err != nil && !errors.Is(err, errNotExist) {
+				failed = err
+				return true
+			}
+			if ok {
 				return first >= ms
 			}
 		}
 		return true
 	})
+	if failed != nil {
+		l.stats.readFailures.Add(1)
+		return 0, fmt.Errorf("seglog: %s: seek time: %w", l.o.Name, failed)
+	}
 	for _, s := range segs[max(i-1, 0):] {
 		offset, ok, err := l.seekTimeIn(s, ms, s.boundary(next))
 		if err != nil {
@@ -381,7 +417,7 @@ func (l *Log) seekTimeIn(s *segment, ms, stop int64) (int64, bool, error) {
 			}
 		}
 	}
-	return 0, false, nil
+	return 0, false, sc.err
 }
 
 // placeBefore finds a place in a segment before which every record is earlier than ms. An index entry is only used when
@@ -395,6 +431,9 @@ func (l *Log) placeBefore(sc *scan, ms int64) place {
 				continue // the end of a sealed segment
 			}
 			h, _, err := sc.check(e[i].Position)
+			if sc.err != nil {
+				return place{offset: sc.s.base} // the walk does not begin
+			}
 			lied = err != nil || h.base != e[i].Offset
 			if !lied && h.baseMs < ms {
 				return place{pos: e[i].Position, offset: e[i].Offset}

@@ -110,7 +110,7 @@ func (r *repairer) rewrite(s *segment) error {
 	w := mender{out: out, salt: s.salt}
 	sc := newScan(s, in, 0, s.base, s.end.Load())
 	defer sc.close()
-	sc.bad = w.void
+	sc.bad, sc.salvage = w.void, true // the operator has said so: what the disk cannot read now is given up
 	var plain []byte
 	for sc.next() && w.err == nil {
 		var err error
@@ -189,13 +189,35 @@ func (r *repairer) setAside(s *segment, ext string, pos, n int64, reason string)
 	if err != nil {
 		return "", err
 	}
-	if err := writeFile(o.FS, target, io.NewSectionReader(in, pos, n)); err != nil {
+	if err := writeFile(o.FS, target, io.NewSectionReader(readable{in}, pos, n)); err != nil {
 		return "", err
 	}
 	if err := writeFile(o.FS, target+".reason", strings.NewReader(reason+"\n")); err != nil {
 		return "", err
 	}
 	return target, o.FS.SyncDir(o.QuarantineDir)
+}
+
+// readable reads zeros where the disk cannot read.
+type readable struct{ f vfs.File }
+
+// ReadAt implements io.ReaderAt.
+func (r readable) ReadAt(p []byte, off int64) (int, error) {
+	n, err := r.f.ReadAt(p, off)
+	if n == len(p) || errors.Is(err, io.EOF) {
+		return n, err
+	}
+	for done := 0; done < len(p); {
+		at := off + int64(done)
+		part := p[done:min(len(p), done+int(salvageBlock-at%salvageBlock))]
+		n, err := r.f.ReadAt(part, at)
+		if errors.Is(err, io.EOF) {
+			return done + n, err
+		}
+		clear(part[n:])
+		done += len(part)
+	}
+	return len(p), nil
 }
 
 // freeName returns path, or path with a number behind it that nothing has yet.

@@ -92,6 +92,9 @@ func (l *Log) summarize(s *segment) ([]byte, error) {
 			k.Count++
 		}
 	}
+	if sc.err != nil {
+		return nil, sc.err
+	}
 	return l.sealSummary(s, keys), nil
 }
 

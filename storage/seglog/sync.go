@@ -221,7 +221,7 @@ func (l *Log) copyFrom(c *copier, old *segment, from int64) error {
 		c.ms = max(c.ms, sc.header.maxMs)
 		c.s.length.Store(pos + int64(len(c.buf)))
 	}
-	return nil
+	return sc.err // what cannot be read is not lost yet: it stays in doubt
 }
 
 // swapIn makes a rewritten segment the active one, in place of everything from its base on.
@@ -279,7 +279,7 @@ func (l *Log) endAt(s *segment, end int64) {
 		good = sc.pos
 	}
 	sc.close()
-	if good == 0 {
+	if good == 0 || sc.err != nil {
 		return
 	}
 	s.length.Store(good) // the one place where a length falls; what is beyond it has moved to the new segment

@@ -45,7 +45,7 @@ func (l *Log) checkSegment(ctx context.Context, s *segment, c *Checked, fn func(
 	sc := newScan(s, f, 0, s.base, stop)
 	defer sc.close()
 	tell := l.tell(s, fn)
-	sc.bad = tell
+	sc.bad, sc.salvage = tell, true // what cannot be read is told, and the rest is looked at
 	var plain []byte
 	for sc.next() {
 		if ctx.Err() != nil {
@@ -120,6 +120,9 @@ func (l *Log) exportSegment(s *segment, next int64, fn func(string, int64, io.Re
 			size = sc.pos
 		}
 		sc.close()
+		if sc.err != nil {
+			return sc.err
+		}
 	}
 	return fn(s.name, size, io.NewSectionReader(f, 0, size))
 }
