@@ -77,14 +77,15 @@ lint: ## golangci-lint, a pinned version
 	$(GOLANGCI) run ./...
 
 .PHONY: generate
-generate: ## configs/hubd.toml and docs/CONFIG.md from the key tables
+generate: ## configs/hubd.toml, docs/CONFIG.md and docs/METRICS.md from the tables in the source
 	$(GO) run ./hub/config/generate
+	$(GO) run ./hub/server/generate
 
 .PHONY: check
 check: ## before a commit: format, lint, generated files, tests
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(MAKE) lint generate
-	@git diff --exit-code --stat -- configs docs/CONFIG.md || { echo "generated files were stale: commit them"; exit 1; }
+	@git diff --exit-code --stat -- configs docs/CONFIG.md docs/METRICS.md || { echo "generated files were stale: commit them"; exit 1; }
 	$(MAKE) test
 
 .PHONY: fuzz

@@ -1,13 +1,11 @@
 package command
 
 import (
-	"context"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"edgehub/ctl/client"
 	"edgehub/hub/admin/api"
 )
 
@@ -17,9 +15,23 @@ func (a *app) reloadCommand() *cobra.Command {
 		Long: "reload checks the configuration whole and takes over what a running hub can. It says of every key that\n" +
 			"has changed whether it is applied or needs a restart. When anything is wrong, nothing changes.\n\n" +
 			"SIGHUP does the same, and says it in the hub's log.",
-		RunE: run(a, func(ctx context.Context, hub *client.Client, _ []string) (api.Reloaded, error) {
-			return hub.Reload(ctx)
-		}, writeReloaded),
+		RunE: func(c *cobra.Command, _ []string) error {
+			hub, err := a.hub()
+			if err != nil {
+				return err
+			}
+			r, err := hub.Reload(c.Context())
+			if err != nil {
+				return err
+			}
+			if err := show(a, r, writeReloaded); err != nil {
+				return err
+			}
+			if r.Failed != "" {
+				return fmt.Errorf("the rest was reloaded, but %s", r.Failed)
+			}
+			return nil
+		},
 	}
 }
 

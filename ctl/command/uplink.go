@@ -40,9 +40,20 @@ func (a *app) uplinkCommand() *cobra.Command {
 func writeUplinks(w io.Writer, uplinks []api.UplinkStatus) {
 	t := newTable("UPLINK", "KIND", "STATE", "CONNECTED", ">LAG", ">LAG SIZE", ">LAG AGE", "LAST ERROR")
 	for _, u := range uplinks {
-		t.add(u.Name, u.Kind, u.State, yesNo(u.Connected), count(u.LagMessages), size(u.LagBytes), span(u.LagAgeS), u.LastError)
+		t.add(u.Name, u.Kind, u.State, yesNo(u.Connected), count(u.LagMessages), size(u.LagBytes), span(u.LagAgeS), lastError(&u))
 	}
 	t.write(w)
+}
+
+// lastError says what went wrong last, and whether it is over.
+func lastError(u *api.UplinkStatus) string {
+	switch {
+	case u.LastError == "":
+		return ""
+	case u.Recovered:
+		return fmt.Sprintf("recovered; %s ago: %s", span(u.LastErrorS), u.LastError)
+	}
+	return u.LastError
 }
 
 func writeUplink(w io.Writer, u api.UplinkStatus) {
@@ -57,7 +68,7 @@ func writeUplink(w io.Writer, u api.UplinkStatus) {
 	if u.LastError == "" {
 		f.add("last error", "none")
 	} else {
-		f.add("last error", "%s at %s", u.LastError, u.LastErrorAt)
+		f.add("last error", "%s, at %s", lastError(&u), u.LastErrorAt)
 	}
 	f.write(w)
 	if len(u.Acked) == 0 {

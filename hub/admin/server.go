@@ -57,9 +57,9 @@ type Backend struct {
 // Server is the admin interface. Its methods may be called from any goroutine.
 type Server struct {
 	opts    Options
-	socket  net.Listener
-	address net.Listener // nil: off
-	backend Backend      // set by Serve before the first request
+	socket  *limitListener
+	address *limitListener // nil: off
+	backend Backend        // set by Serve before the first request
 	tails   chan struct{}
 
 	requestTimeout time.Duration // constant but in tests
@@ -121,9 +121,9 @@ func (s *Server) Serve(b Backend) error {
 		server   *http.Server
 		listener net.Listener
 	}
-	pairs := []pair{{s.httpServer(s.socketRoutes()), s.socket}}
+	pairs := []pair{{s.httpServer(s.socketRoutes(), s.socket), s.socket}}
 	if s.address != nil {
-		pairs = append(pairs, pair{s.httpServer(s.publicRoutes()), s.address})
+		pairs = append(pairs, pair{s.httpServer(s.publicRoutes(), s.address), s.address})
 	}
 	s.mu.Lock()
 	if s.stopped {
@@ -184,9 +184,11 @@ func (s *Server) stop() []*http.Server {
 	return s.servers
 }
 
-func (s *Server) httpServer(h http.Handler) *http.Server {
+func (s *Server) httpServer(h http.Handler, l *limitListener) *http.Server {
 	return &http.Server{
-		Handler:           h,
+		Handler:           l.serving(h),
+		ConnContext:       l.context,
+		ConnState:         l.state,
 		ReadHeaderTimeout: min(headerTimeout, s.requestTimeout),
 		ReadTimeout:       s.requestTimeout,
 		WriteTimeout:      s.requestTimeout,

@@ -56,7 +56,7 @@ func startHub(t *testing.T, wrap func(*admintest.Hub) Hub, adjust ...func(*Serve
 		a(f.server)
 	}
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(NewCollector(f.hub))
+	reg.MustRegister(NewStatusCollector(f.hub))
 	go func() {
 		f.served <- f.server.Serve(Backend{Hub: wrap(f.hub), Uplinks: f.hub, Health: f.hub, Metrics: reg})
 	}()
@@ -106,7 +106,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"GET", "/v1/status", "", 200, `"dropped":{"expired":0,"qos0_outbound_full":0,"retention":12}`},
 		{"GET", "/v1/status", "", 200, `{"name":"main","configured":true,"durability":"written","partitions":[{"partition":0,"lane":0,"first_offset":0,"next_offset":0,"synced_offset":0,"bytes":0,"segments":0,"damaged_ranges":0}]}`},
-		{"GET", "/v1/status", "", 200, `"last_error":"","last_error_at":""`},
+		{"GET", "/v1/status", "", 200, `"last_error_s":45,"recovered":false`},
 		{"GET", "/v1/status", "", 200, `"last_error_at":"2023-11-14T22:14:10.000Z"`},
 		{"GET", "/v1/streams/telemetry", "", 200, `"filters":["devices/+/telemetry"]`},
 		{"GET", "/v1/streams/audit-2025", "", 200, `"filters":[]`},

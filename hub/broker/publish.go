@@ -131,7 +131,8 @@ func (b *Broker) append(p *partition, e *topicEntry, m *message.Message, headers
 	pd.entry, pd.retain = e, m.Retain
 
 	n := int64(len(m.Topic) + len(m.Payload) + len(headers.Raw))
-	if st := p.Stream; st.MaxBytes > 0 && n > st.MaxBytes/4 { // it would push out nearly everything else
+	st := p.Stream
+	if most := st.Limits().MaxBytes; most > 0 && n > most/4 { // it would push out nearly everything else
 		st.Refused.Add(1)
 		b.Stats.RefusedFull.Add(1)
 		return CodeQuotaExceeded

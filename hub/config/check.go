@@ -25,6 +25,7 @@ const (
 
 var (
 	idRule   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	envRule  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 	nameRule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 )
 
@@ -170,6 +171,28 @@ func (k *key) textProblem(s string) (what, cure string) {
 	return "", ""
 }
 
+// Paths are the files that the configuration names, and its own: they may lie in the data directory.
+func (c *Config) Paths() []string {
+	var all []string
+	if c.File != "" {
+		all = append(all, c.File)
+	}
+	c.each(func(e entry) {
+		if !e.key.path && !e.key.file {
+			return
+		}
+		switch v := e.value.Interface().(type) {
+		case string:
+			if v = strings.TrimPrefix(v, unixPrefix); v != "" {
+				all = append(all, v)
+			}
+		case []string:
+			all = append(all, v...)
+		}
+	})
+	return all
+}
+
 func fileProblem(path string) (what, cure string) {
 	if _, err := readFile(path); err != nil {
 		return quote(path) + ": " + err.Error(), "give the path of a file that this user may read"
@@ -286,7 +309,12 @@ func checkURL(s string) (what, cure string) {
 			return quote(u.Scheme+"://") + " is not a scheme of JetStream servers", `write "nats://" or "tls://"`
 		}
 		if u.User != nil {
-			return "has a user or password in it, where it would be shown and logged", "use user with password_file, or credentials_file"
+			return "has a user or password in it, where it would be shown and logged", "use user with password_file or password_env, or credentials_file"
+		}
+		if port := u.Port(); port != "" {
+			if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+				return quote(port) + " is not a port", "write a number from 1 to 65535, or leave it out for 4222"
+			}
 		}
 	}
 	return "", ""
@@ -333,7 +361,7 @@ func (ch *checker) streams(c *Config) {
 		if s.Name == MainStream && !slices.Contains(s.Filters, "#") {
 			ch.fail(path+".filters", name+".filters", "main takes what no other stream takes", `write filters = ["#"], or name this stream otherwise`)
 		}
-		if need := 2 * s.SegmentBytes * Bytes(s.Partitions); s.Partitions > 0 && s.Retention.MaxBytes < need {
+		if need := s.needs(); s.Partitions > 0 && s.Retention.MaxBytes < need {
 			ch.fail(path+".retention.max_bytes", name+".retention.max_bytes",
 				fmt.Sprintf("%s is too small for %d partitions with two segments of %s each", s.Retention.MaxBytes, s.Partitions, s.SegmentBytes),
 				fmt.Sprintf("write at least %q, or fewer partitions", need))
@@ -357,16 +385,36 @@ func (ch *checker) uplinks(c *Config) {
 				fail("streams", "there is no stream "+quote(s), "name streams of this file, or main")
 			}
 		}
-		if (u.User == "") != (u.PasswordFile == "") {
-			fail("user", "user and password_file belong together", "write both or none")
-		}
-		if u.User != "" && u.CredentialsFile != "" {
-			fail("user", "user and credentials_file exclude each other", "keep one")
-		}
+		u.secretProblems(fail)
 		if (u.TLS.CertFile == "") != (u.TLS.KeyFile == "") {
 			fail("tls", "tls.cert_file and tls.key_file belong together", "write both or none")
 		}
 	}
+}
+
+// secretProblems checks how an uplink shows who it is. The values are secrets, and never part of a message.
+func (u *Uplink) secretProblems(fail func(key, what, cure string)) {
+	switch password := u.PasswordFile != "" || u.PasswordEnv != ""; {
+	case u.PasswordFile != "" && u.PasswordEnv != "":
+		fail("password_env", "password_file and password_env exclude each other", "keep one")
+	case (u.User == "") == password:
+		fail("user", "user belongs together with password_file or password_env", "write both or none")
+	}
+	credentials := u.CredentialsFile != "" || u.CredentialsEnv != ""
+	if u.CredentialsFile != "" && u.CredentialsEnv != "" {
+		fail("credentials_env", "credentials_file and credentials_env exclude each other", "keep one")
+	}
+	if u.User != "" && credentials {
+		fail("user", "user and credentials exclude each other", "keep one")
+	}
+}
+
+func checkEnv(s string) (what, cure string) {
+	if !envRule.MatchString(s) {
+		// Not shown: somebody may have written the secret itself.
+		return "is not the name of an environment variable", "write its name, such as \"CLOUD_PASSWORD\", and set the variable for hubd"
+	}
+	return "", ""
 }
 
 func sameServer(a, b *Uplink) bool {

@@ -78,6 +78,8 @@ type Config struct {
 type Hub struct {
 	ID      string `toml:"id"`
 	DataDir string `toml:"data_dir"`
+	// Profile names the machine's size, which chooses other keys' defaults.
+	Profile string `toml:"profile"`
 	// SysInterval is how often the $SYS topics are published, 0: never.
 	SysInterval         Duration `toml:"sys_interval"`
 	ResponseInformation string   `toml:"response_information"`
@@ -178,6 +180,7 @@ type Limits struct {
 	OutboundBytes          Bytes    `toml:"outbound_bytes"`
 	InboundBytes           Bytes    `toml:"inbound_bytes"`
 	CatchupBytes           Bytes    `toml:"catchup_bytes"`
+	IndexBytes             Bytes    `toml:"index_bytes"`
 	QoS0LagMax             Duration `toml:"qos0_lag_max"`
 	AckHoldMax             Duration `toml:"ack_hold_max"`
 	SubscriberLag          Bytes    `toml:"subscriber_lag"`
@@ -238,9 +241,12 @@ type Uplink struct {
 	Hold            bool      `toml:"hold"`
 	RemoteGrace     Duration  `toml:"remote_grace"`
 	Rate            Rate      `toml:"rate"`
+	WindowBytes     Bytes     `toml:"window_bytes"`
 	CredentialsFile string    `toml:"credentials_file"`
+	CredentialsEnv  string    `toml:"credentials_env"`
 	User            string    `toml:"user"`
 	PasswordFile    string    `toml:"password_file"`
+	PasswordEnv     string    `toml:"password_env"`
 	TLS             UplinkTLS `toml:"tls"`
 }
 

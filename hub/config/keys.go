@@ -36,6 +36,7 @@ type key struct {
 	absent bool
 	secret bool // names a file that holds a secret: shown by name, never by content
 	file   bool // the value is the path of a file that must be readable
+	path   bool // the value is a path that is checked otherwise
 	live   bool // a reload takes it over; the others need a restart
 	check  func(value string) (what, cure string)
 	doc    string
@@ -45,6 +46,7 @@ type key struct {
 type table struct {
 	name  string
 	array bool
+	live  bool // of an array: elements come and go while the hub runs; all keys of it are live
 	doc   string
 	keys  []key
 }
@@ -75,14 +77,16 @@ var tables = []table{
 	{name: "auth", doc: "Who may do what.", keys: authKeys},
 	{name: "limits", doc: "What clients may make the hub do and hold.", keys: limitKeys},
 	{name: "stream", array: true, doc: "A durable log and the topics it captures; the first that matches takes a message. The stream main with filters [\"#\"] is built in and comes last; a table of that name changes its other keys.", keys: streamKeys},
-	{name: "uplink", array: true, doc: "A replicator from streams to one remote. Each has its own cursor.", keys: uplinkKeys},
+	{name: "uplink", array: true, live: true, doc: "A replicator from streams to one remote. Each has its own cursor.", keys: uplinkKeys},
 }
 
 var hubKeys = []key{
 	{name: "id", computed: "the host name", example: "edge-1", check: checkHubID,
 		doc: "Names this hub at the remote: in subjects, in the remote stream's name and in every message's headers. 1 to 128 letters, digits, '-', '_' and '.'."},
 	{name: "data_dir", def: "./data", required: true,
-		doc: "The data directory. Relative paths, here and below, are relative to the working directory."},
+		doc: "The data directory: empty, missing, or one that a hub has made. Relative paths, here and below, are relative to the working directory."},
+	{name: "profile", kind: kindChoice, def: ProfileNone, choices: profileNames(),
+		doc: "The memory of the machine. It chooses other defaults for the keys that bound memory, listed in docs/CONFIG.md; what the file says itself still holds."},
 	{name: "sys_interval", kind: kindDuration, def: "10s", min: second, max: 24 * hour, zero: "not at all",
 		doc: "How often the hub's own $SYS/broker topics are published."},
 	{name: "response_information", example: "response/{client}",
@@ -112,11 +116,11 @@ var listenerKeys = []key{
 		doc: "Lets clients in without a user or a certificate. On a network say true only where everyone on it may read and write everything."},
 	{name: "max_connections", kind: kindInt, def: "0", min: 1, max: 10_000_000, zero: "no limit of its own",
 		doc: "Connections of this listener beyond it are refused and counted. limits.max_connections holds for all together."},
-	{name: "tls.cert_file", example: "server.pem", doc: "The server's certificate, PEM, with those between it and its authority behind it. It turns TLS 1.2 and 1.3 on. Changed files are read again within seconds, or at SIGHUP; connections stay."},
-	{name: "tls.key_file", secret: true, example: "server.key", doc: "The key of cert_file, PEM, not encrypted."},
-	{name: "tls.sni_cert_files", kind: kindList, example: "other.pem", check: checkPath, doc: "More certificates, for other host names: a client that names its host gets the first that is for it."},
-	{name: "tls.sni_key_files", kind: kindList, secret: true, example: "other.key", check: checkPath, doc: "Their keys, in the same order."},
-	{name: "tls.client_ca_file", example: "clients.pem", doc: "Clients are asked for a certificate, which one of these authorities must have signed, PEM. It makes the name in it the client's user."},
+	{name: "tls.cert_file", path: true, example: "server.pem", doc: "The server's certificate, PEM, with those between it and its authority behind it. It turns TLS 1.2 and 1.3 on. Changed files are read again within seconds, or at SIGHUP; connections stay."},
+	{name: "tls.key_file", path: true, secret: true, example: "server.key", doc: "The key of cert_file, PEM, not encrypted."},
+	{name: "tls.sni_cert_files", path: true, kind: kindList, example: "other.pem", check: checkPath, doc: "More certificates, for other host names: a client that names its host gets the first that is for it."},
+	{name: "tls.sni_key_files", path: true, kind: kindList, secret: true, example: "other.key", check: checkPath, doc: "Their keys, in the same order."},
+	{name: "tls.client_ca_file", path: true, example: "clients.pem", doc: "Clients are asked for a certificate, which one of these authorities must have signed, PEM. It makes the name in it the client's user."},
 	{name: "tls.require_client_cert", kind: kindBool, def: "false", doc: "Refuses clients without a certificate."},
 	{name: "tls.min_version", kind: kindChoice, def: TLS12, choices: []string{TLS12, TLS13}, doc: "The oldest TLS version accepted."},
 	{name: "websocket.paths", kind: kindList, def: "/mqtt,/", check: checkWebPath, doc: "Where in a URL the WebSocket is; elsewhere there is nothing (404)."},
@@ -125,9 +129,9 @@ var listenerKeys = []key{
 }
 
 var authKeys = []key{
-	{name: "users_file", live: true, check: checkUsersFile, example: "users",
+	{name: "users_file", live: true, path: true, check: checkUsersFile, example: "users",
 		doc: "Users and their password hashes, made by `hubctl user`. Without it no user name is checked: clients are anonymous, or show a certificate. Read again by `hubctl config reload`."},
-	{name: "acl_file", live: true, check: checkACLFile, example: "acl",
+	{name: "acl_file", live: true, path: true, check: checkACLFile, example: "acl",
 		doc: "Who may publish and subscribe to what; see docs/SECURITY.md. Without it, who is in may do everything. Read again by `hubctl config reload`, and in force at once."},
 	{name: "ban_after", live: true, kind: kindInt, def: "10", min: 1, max: 1_000_000, zero: "never",
 		doc: "Failed logins of one user from one address within ban_time, after which it is kept out for ban_time; ten times as many of any users ban the address. Not loopback addresses."},
@@ -163,6 +167,8 @@ var limitKeys = []key{
 		doc: "Bytes received and not yet committed to the log, for each partition. Beyond it publishes are refused: 0x97 in MQTT 5, a closed connection before."},
 	{name: "catchup_bytes", kind: kindBytes, def: "16MiB", min: mib, max: 64 * gib,
 		doc: "Bytes read from disk at one time for clients that catch up, all together."},
+	{name: "index_bytes", kind: kindBytes, def: "20MiB", min: 10 * mib, max: gib,
+		doc: "Memory of the index of the metadata (Badger): tables being filled, and caches."},
 	{name: "qos0_lag_max", kind: kindDuration, def: "30s", min: second / 10, max: 24 * hour,
 		doc: "QoS 0 messages that a connected client is too slow to take are read from the log later, up to this age; older ones are dropped and counted."},
 	{name: "ack_hold_max", kind: kindDuration, def: "100ms", max: 10 * second,
@@ -214,11 +220,11 @@ var streamKeys = []key{
 		doc: "How long messages wait for others to be written with, up to 64KiB of them. Acknowledgements wait as long, except with durability memory: there it is how much may be lost."},
 	{name: "lanes", kind: kindInt, def: "1", min: 1, max: 10, maxNow: 1,
 		doc: "Priority classes, each a log of its own."},
-	{name: "retention.max_age", kind: kindDuration, def: "168h", min: second, max: 100 * 365 * 24 * hour, zero: "no limit by age",
+	{name: "retention.max_age", live: true, kind: kindDuration, def: "168h", min: second, max: 100 * 365 * 24 * hour, zero: "no limit by age",
 		doc: "Segments whose newest record is older are deleted."},
-	{name: "retention.max_bytes", kind: kindBytes, def: "1GiB", min: 32 * kib, max: 1024 * tib,
+	{name: "retention.max_bytes", live: true, kind: kindBytes, def: "1GiB", min: 32 * kib, max: 1024 * tib,
 		doc: "The hard limit of the whole stream on disk."},
-	{name: "retention.full", kind: kindChoice, def: FullDropOldest, choices: []string{FullDropOldest, FullRejectNew},
+	{name: "retention.full", live: true, kind: kindChoice, def: FullDropOldest, choices: []string{FullDropOldest, FullRejectNew},
 		doc: "What happens at max_bytes: the oldest segments are dropped and counted, or new messages are refused."},
 	{name: "dedup.by", kind: kindChoice, def: "none", choices: []string{"none"}, later: []string{"message-id", "content"},
 		doc: "What tells that a message has been seen before."},
@@ -230,29 +236,33 @@ var streamKeys = []key{
 }
 
 var uplinkKeys = []key{
-	{name: "name", required: true, example: "cloud", check: checkName,
+	{live: true, name: "name", required: true, example: "cloud", check: checkName,
 		doc: "1 to 64 letters, digits, '-' and '_'."},
-	{name: "kind", kind: kindChoice, def: KindJetStream, choices: []string{KindJetStream}, later: []string{"kafka", "mqtt"},
+	{live: true, name: "kind", kind: kindChoice, def: KindJetStream, choices: []string{KindJetStream}, later: []string{"kafka", "mqtt"},
 		doc: "What the remote is."},
-	{name: "url", required: true, example: "nats://127.0.0.1:4222", check: checkURL,
-		doc: "Where the remote is; several servers of one cluster separated by commas. nats:// or tls://. No password in it: use user and password_file."},
-	{name: "streams", kind: kindList, computed: "every stream", example: "telemetry", check: checkName,
+	{live: true, name: "url", required: true, example: "nats://127.0.0.1:4222", check: checkURL,
+		doc: "Where the remote is; several servers of one cluster separated by commas. nats:// or tls://. No password in it: use user with password_file or password_env."},
+	{live: true, name: "streams", kind: kindList, computed: "every stream", example: "telemetry", check: checkName,
 		doc: "The streams it forwards."},
-	{name: "subject", def: "edge.{hub}.{topic}", required: true, check: checkSubject,
+	{live: true, name: "subject", def: "edge.{hub}.{topic}", required: true, check: checkSubject,
 		doc: "The subject a message gets at the remote. {hub} stands for the hub id, {stream}, a part of its own, for the stream, {topic}, the last part, for the topic's levels."},
-	{name: "remote_stream", def: "EDGE-{hub}", required: true, check: checkRemoteStream,
+	{live: true, name: "remote_stream", def: "EDGE-{hub}", required: true, check: checkRemoteStream,
 		doc: "The remote stream. Only this hub may write to it: the order and the count of messages rest on that."},
-	{name: "create", kind: kindBool, def: "true", doc: "Creates the remote stream when it is missing."},
-	{name: "hold", kind: kindBool, def: "true", doc: "Retention by age waits for this uplink. retention.max_bytes does not."},
-	{name: "remote_grace", kind: kindDuration, def: "5m", max: 30 * 24 * hour,
+	{live: true, name: "create", kind: kindBool, def: "true", doc: "Creates the remote stream when it is missing."},
+	{live: true, name: "hold", kind: kindBool, def: "true", doc: "Retention by age waits for this uplink. retention.max_bytes does not."},
+	{live: true, name: "remote_grace", kind: kindDuration, def: "5m", max: 30 * 24 * hour,
 		doc: "How long acknowledged data is kept here as well, for a remote that loses power."},
-	{name: "rate.messages_per_s", kind: kindInt, def: "0", min: 1, max: 100_000_000, zero: "no limit", doc: "Messages sent per second at most."},
-	{name: "rate.bytes_per_s", kind: kindBytes, def: "0", min: kib, max: tib, zero: "no limit", doc: "Bytes sent per second at most."},
-	{name: "credentials_file", secret: true, file: true, example: "cloud.creds", doc: "NATS credentials (JWT and seed)."},
-	{name: "user", example: "edge", doc: "User name at the remote; needs password_file."},
-	{name: "password_file", secret: true, file: true, example: "cloud.password", doc: "File whose first line is the password of user."},
-	{name: "tls.ca_file", file: true, example: "ca.pem", doc: "Whose certificates the remote may show, PEM; without it, the machine's."},
-	{name: "tls.cert_file", file: true, example: "edge.pem", doc: "The certificate this hub shows, PEM; needs key_file."},
-	{name: "tls.key_file", secret: true, file: true, example: "edge.key", doc: "The key of cert_file, PEM."},
-	{name: "tls.server_name", example: "nats.example.com", doc: "The name the remote's certificate must have, where it differs from the url."},
+	{live: true, name: "rate.messages_per_s", kind: kindInt, def: "0", min: 1, max: 100_000_000, zero: "no limit", doc: "Messages sent per second at most."},
+	{live: true, name: "rate.bytes_per_s", kind: kindBytes, def: "0", min: kib, max: tib, zero: "no limit", doc: "Bytes sent per second at most."},
+	{live: true, name: "window_bytes", kind: kindBytes, def: "8MiB", min: 256 * kib, max: gib,
+		doc: "Bytes sent and not yet acknowledged."},
+	{live: true, name: "credentials_file", secret: true, file: true, example: "cloud.creds", doc: "NATS credentials (JWT and seed)."},
+	{live: true, name: "credentials_env", example: "CLOUD_CREDENTIALS", check: checkEnv, doc: "The same from an environment variable of hubd: this is its name."},
+	{live: true, name: "user", example: "edge", doc: "User name at the remote; needs password_file or password_env."},
+	{live: true, name: "password_file", secret: true, file: true, example: "cloud.password", doc: "File whose first line is the password of user."},
+	{live: true, name: "password_env", example: "CLOUD_PASSWORD", check: checkEnv, doc: "The environment variable of hubd that holds the password of user: its name, never the password."},
+	{live: true, name: "tls.ca_file", file: true, example: "ca.pem", doc: "Whose certificates the remote may show, PEM; without it, the machine's."},
+	{live: true, name: "tls.cert_file", file: true, example: "edge.pem", doc: "The certificate this hub shows, PEM; needs key_file."},
+	{live: true, name: "tls.key_file", secret: true, file: true, example: "edge.key", doc: "The key of cert_file, PEM."},
+	{live: true, name: "tls.server_name", example: "nats.example.com", doc: "The name the remote's certificate must have, where it differs from the url."},
 }

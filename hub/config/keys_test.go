@@ -106,8 +106,8 @@ func TestExampleIsAConfiguration(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", c, Default())
 	}
 	all := regexp.MustCompile(`(?m)^#([a-z\[])`).ReplaceAllString(Example(), "$1")
-	all = regexp.MustCompile(`(?m)^\w*(\.\w+)?_?files? = .*\n|^user = .*\n`).ReplaceAllString(all, "") // such files are not here
-	all = strings.Replace(all, `protocol = "mqtt"`, `protocol = "websocket"`, 1)                       // some keys are for that only
+	all = regexp.MustCompile(`(?m)^\w*(\.\w+)?_?files? = .*\n|^\w+_env = .*\n|^user = .*\n`).ReplaceAllString(all, "") // such files are not here
+	all = strings.Replace(all, `protocol = "mqtt"`, `protocol = "websocket"`, 1)                                       // some keys are for that only
 	c, err = parse("hubd.toml", all)
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func parse(file, text string) (*Config, error) {
 		return nil, Problems{syntaxProblem(file, err)}
 	}
 	c := &Config{File: file}
-	r := &reader{file: file, lines: locate(text), given: map[string]bool{}}
+	r := &reader{file: file, lines: locate(text), given: map[string]bool{}, profile: profileOf(doc)}
 	r.read(doc, c)
 	c.given = r.given
 	c.resolve()
@@ -102,15 +102,15 @@ func syntaxProblem(file string, err error) Problem {
 
 // NewStream returns a stream with every default.
 func NewStream(name string, filters ...string) Stream {
-	s := withDefaults(findTable("stream"), reflect.TypeFor[Stream]()).Interface().(Stream)
+	s := withDefaults(findTable("stream"), reflect.TypeFor[Stream](), nil).Interface().(Stream)
 	s.Name, s.Filters = name, filters
-	s.SegmentBytes = s.derivedSegmentBytes()
+	s.SegmentBytes = s.derivedSegmentBytes(segmentBytesMax)
 	return s
 }
 
 // NewUplink returns an uplink with every default.
 func NewUplink(name, url string, streams ...string) Uplink {
-	u := withDefaults(findTable("uplink"), reflect.TypeFor[Uplink]()).Interface().(Uplink)
+	u := withDefaults(findTable("uplink"), reflect.TypeFor[Uplink](), nil).Interface().(Uplink)
 	u.Name, u.URL, u.Streams = name, url, streams
 	return u
 }
@@ -124,7 +124,7 @@ func (c *Config) resolve() {
 		c.Admin.Socket = strings.TrimSuffix(c.Hub.DataDir, "/") + "/hubd.sock"
 	}
 	if len(c.Listeners) == 0 {
-		l := withDefaults(findTable("listener"), reflect.TypeFor[Listener]()).Interface().(Listener)
+		l := withDefaults(findTable("listener"), reflect.TypeFor[Listener](), nil).Interface().(Listener)
 		c.Listeners = []Listener{l}
 	}
 	for i := range c.Listeners {
@@ -132,8 +132,11 @@ func (c *Config) resolve() {
 			c.Listeners[i].AllowAnonymous = isLoopback(c.Listeners[i].Address)
 		}
 	}
+	most := segmentBytesOf(c.Hub.Profile)
 	if c.Stream(MainStream) == nil {
-		c.Streams = append(c.Streams, NewStream(MainStream))
+		main := NewStream(MainStream)
+		main.SegmentBytes = main.derivedSegmentBytes(most)
+		c.Streams = append(c.Streams, main)
 	}
 	for i := range c.Streams {
 		s := &c.Streams[i]
@@ -141,7 +144,7 @@ func (c *Config) resolve() {
 			s.Filters = []string{"#"}
 		}
 		if s.SegmentBytes == 0 {
-			s.SegmentBytes = s.derivedSegmentBytes()
+			s.SegmentBytes = s.derivedSegmentBytes(most)
 		}
 	}
 	for i := range c.Uplinks {
@@ -161,9 +164,9 @@ func (c *Config) moveMainLast() {
 	c.Streams = append(slices.Delete(c.Streams, i, i+1), main)
 }
 
-func (s *Stream) derivedSegmentBytes() Bytes {
+func (s *Stream) derivedSegmentBytes(most Bytes) Bytes {
 	share := s.Retention.MaxBytes / Bytes(max(s.Partitions, 1))
-	return min(max(share/4, segmentBytesMin), segmentBytesMax)
+	return min(max(share/4, segmentBytesMin), most)
 }
 
 // hostID makes a hub id of the host name.
@@ -203,6 +206,7 @@ type reader struct {
 	file     string
 	lines    lines
 	given    map[string]bool // labels of the keys that the file has
+	profile  *profile        // nil: none
 	problems Problems
 }
 
@@ -228,7 +232,7 @@ func (r *reader) read(doc map[string]any, c *Config) {
 		dst := field(root, t.name)
 		value, given := doc[t.name]
 		if !t.array {
-			dst.Set(withDefaults(t, dst.Type()))
+			dst.Set(withDefaults(t, dst.Type(), r.profile))
 			if m, ok := value.(map[string]any); ok {
 				r.table(t, "", t.name, t.name, m, dst)
 			} else if given {
@@ -243,7 +247,7 @@ func (r *reader) read(doc map[string]any, c *Config) {
 		dst.Set(reflect.MakeSlice(dst.Type(), len(elements), len(elements)))
 		for i, m := range elements {
 			e := dst.Index(i)
-			e.Set(withDefaults(t, e.Type()))
+			e.Set(withDefaults(t, e.Type(), r.profile))
 			name, _ := m["name"].(string)
 			r.table(t, "", element(t.name, i), label(t.name, name, i), m, e)
 		}
@@ -361,15 +365,16 @@ func field(v reflect.Value, name string) reflect.Value {
 	return v
 }
 
-// withDefaults returns a value of a table's struct with every declared default.
-func withDefaults(t *table, of reflect.Type) reflect.Value {
+// withDefaults returns a value of a table's struct with every declared default, or that of a profile.
+func withDefaults(t *table, of reflect.Type, p *profile) reflect.Value {
 	v := reflect.New(of).Elem()
 	for i := range t.keys {
 		k := &t.keys[i]
-		if k.def == "" {
+		def := p.def(t.name+"."+k.name, k.def)
+		if def == "" || k.computed != "" {
 			continue
 		}
-		if what := k.setText(field(v, k.name), k.def); what != "" {
+		if what := k.setText(field(v, k.name), def); what != "" {
 			panic("BUG: config: default of " + t.name + "." + k.name + ": " + what)
 		}
 	}

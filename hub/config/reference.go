@@ -125,16 +125,49 @@ else is touched: each thing that is wrong is one line, ` + "`FILE:LINE: key: wha
 
 Amounts of bytes are written "64KiB", "1GiB", "500MB" or as a number; durations "10s", "90m", "168h", "7d". Inline
 tables may be written as ` + "`retention = { max_age = \"24h\" }`, as `retention.max_age = \"24h\"`, or as a table of their own" + `.
-An annotated file with every key is [configs/hubd.toml](../configs/hubd.toml).
+A reload (SIGHUP, ` + "`hubctl config reload`" + `) takes the keys marked "at once" over while the hub runs and says of each that has changed
+whether it did; the others hold from the next start. An annotated file with every key is [configs/hubd.toml](../configs/hubd.toml).
 `)
+	b.WriteString(profileReference())
 	for i := range tables {
 		tables[i].reference(&b)
 	}
 	return b.String()
 }
 
+// profileReference is the table of what hub.profile changes.
+func profileReference() string {
+	var b strings.Builder
+	b.WriteString("\n## Profiles\n\n`hub.profile` gives these keys other defaults, for machines with so much memory. A file that sets one of them overrides it.\n\n| key |")
+	for _, name := range profileNames() {
+		b.WriteString(" `" + name + "` |")
+	}
+	b.WriteString("\n|" + strings.Repeat(" --- |", len(profileNames())+1) + "\n")
+	for i := range tables {
+		for j := range tables[i].keys {
+			k, name := &tables[i].keys[j], tables[i].name+"."+tables[i].keys[j].name
+			if profiles[0].def(name, "") == "" {
+				continue
+			}
+			own := k.def
+			if own == "" {
+				own = k.zero
+			}
+			if name == "stream.segment_bytes" {
+				own = "at most " + Bytes(segmentBytesMax).String()
+			}
+			b.WriteString("| `" + name + "` | " + own + " |")
+			for p := range profiles {
+				b.WriteString(" " + profiles[p].def(name, "") + " |")
+			}
+			b.WriteString("\n")
+		}
+	}
+	return b.String()
+}
+
 func (t *table) reference(b *strings.Builder) {
-	fmt.Fprintf(b, "\n## `%s`\n\n%s\n\n| key | default | may be | what it does |\n| --- | --- | --- | --- |\n", t.header(), t.doc)
+	fmt.Fprintf(b, "\n## `%s`\n\n%s\n\n| key | default | may be | a change holds | what it does |\n| --- | --- | --- | --- | --- |\n", t.header(), t.doc)
 	var absent []string
 	for i := range t.keys {
 		k := &t.keys[i]
@@ -142,7 +175,7 @@ func (t *table) reference(b *strings.Builder) {
 			absent = append(absent, "`"+k.name+"`")
 			continue
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", k.name, k.defaultCell(), k.allowedCell(), strings.ReplaceAll(k.doc, "|", "\\|"))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", k.name, k.defaultCell(), k.allowedCell(), map[bool]string{true: "at once", false: "after a restart"}[k.live], strings.ReplaceAll(k.doc, "|", "\\|"))
 	}
 	var refused []string
 	for i := range t.keys {

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"edgehub/hub/admin/api"
 	"edgehub/storage/diskguard"
 )
@@ -42,30 +40,6 @@ func (s *Server) diskHealth() *api.Reason {
 }
 
 func mib(n int64) string { return strconv.FormatInt(n>>20, 10) + " MiB" }
-
-// diskMetrics are free space and wear.
-func (s *Server) diskMetrics(reg *prometheus.Registry) {
-	gauge := func(name, help string, labels prometheus.Labels, fn func() float64) {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "edgehub_" + name, Help: help, ConstLabels: labels}, fn))
-	}
-	gauge("disk_free_bytes", "Free space of the disk at the last look.", nil, func() float64 { return float64(s.disk.Status().Free) })
-	gauge("disk_low_mark_bytes", "Free space below which messages are refused.", nil, func() float64 { return float64(s.disk.Status().LowBytes) })
-	gauge("disk_low", "1 while the disk is below the low mark.", nil, func() float64 {
-		if s.disk.Low() {
-			return 1
-		}
-		return 0
-	})
-	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "edgehub_log_skipped_messages_total",
-		Help: "Messages of the log that sessions which were behind were spared, going by the topics of whole segments."},
-		func() float64 { return float64(s.broker.Stats.CatchupSkipped.Load()) }))
-	for part, fn := range s.wear() {
-		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "edgehub_written_bytes_total",
-			Help:        "Bytes written to files, by part: log and meta are the hub's logs, index is what Badger was given and compacted, os is what the operating system counts for the process.",
-			ConstLabels: prometheus.Labels{"part": part}}, func() float64 { return float64(fn()) }))
-	}
-	gauge("write_amplification", "Bytes written to log, meta and index for each byte of topic and payload taken, since the start.", nil, s.amplification)
-}
 
 // wear are the counters of bytes written.
 func (s *Server) wear() map[string]func() int64 {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"edgehub/adapters/eventloop"
 	"edgehub/adapters/mqtt"
 	"edgehub/adapters/tlsconn"
@@ -137,37 +135,4 @@ func (s *Server) watchCertificates(stop <-chan struct{}) {
 			s.warnCertificates()
 		}
 	}
-}
-
-// listenerMetrics are the counters of the addresses and their layers.
-func (s *Server) listenerMetrics(reg *prometheus.Registry) {
-	for _, l := range s.listeners {
-		labels := prometheus.Labels{"listener": l.cfg.Address}
-		counter := func(name, help string, v interface{ Load() int64 }) {
-			reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "edgehub_" + name, Help: help, ConstLabels: labels},
-				func() float64 { return float64(v.Load()) }))
-		}
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "edgehub_listener_connections", Help: "Open connections of a listener.", ConstLabels: labels},
-			func() float64 { return float64(l.el.Open()) }))
-		counter("listener_accepted_total", "Connections accepted.", &l.el.Accepted)
-		counter("listener_refused_full_total", "Connections refused because the listener's max_connections was reached.", &l.el.RefusedFull)
-		counter("listener_refused_address_total", "Connections refused because limits.connections_per_address was reached.", &l.el.RefusedAddress)
-		if l.tls != nil {
-			counter("tls_handshakes_total", "TLS handshakes that succeeded.", &l.tls.Stats.Handshakes)
-			counter("tls_handshakes_resumed_total", "TLS handshakes that resumed an earlier session.", &l.tls.Stats.Resumed)
-			counter("tls_handshakes_failed_total", "TLS handshakes that did not succeed.", &l.tls.Stats.Failed)
-			counter("tls_broken_total", "Connections ended by a bad TLS record.", &l.tls.Stats.Broken)
-		}
-		if l.ws != nil {
-			counter("websocket_upgrades_total", "Requests that became a WebSocket.", &l.ws.Stats.Upgrades)
-			counter("websocket_refused_total", "Requests that did not become a WebSocket.", &l.ws.Stats.Refused)
-			counter("websocket_broken_total", "Connections ended because a WebSocket frame was against the rules.", &l.ws.Stats.Broken)
-		}
-	}
-	pool := &s.handshakes.Stats
-	reg.MustRegister(
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "edgehub_tls_handshakes_waited_total", Help: "TLS handshakes that waited for others to end."},
-			func() float64 { return float64(pool.Waited.Load()) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "edgehub_tls_handshakes_evicted_total", Help: "TLS handshakes of silent clients that were given up because others waited."},
-			func() float64 { return float64(pool.Evicted.Load()) }))
 }

@@ -12,6 +12,7 @@ import (
 	"edgehub/hub/auth"
 	"edgehub/hub/broker"
 	"edgehub/hub/config"
+	"edgehub/hub/stream"
 )
 
 // Reload implements admin.Guard: the configuration is read and checked whole, then everything of it that can change
@@ -19,12 +20,18 @@ import (
 func (s *Server) Reload() (api.Reloaded, error) {
 	s.reloadMu.Lock()
 	defer s.reloadMu.Unlock()
+	if s.stopping.Load() {
+		return api.Reloaded{}, api.Unavailable("the hub is stopping")
+	}
 	next := config.Default()
 	if s.cfg.File != "" {
 		var err error
 		if next, err = config.Load(s.cfg.File); err != nil {
 			return api.Reloaded{}, api.Invalid("nothing was changed: %v", err)
 		}
+	}
+	if err := s.checkUplinks(next); err != nil {
+		return api.Reloaded{}, api.Invalid("nothing was changed: %v", err)
 	}
 	loaded, err := s.auth.Reload(next.Auth.UsersFile, next.Auth.ACLFile, next.Auth.BanAfter, next.Auth.BanTime)
 	if err != nil {
@@ -40,6 +47,11 @@ func (s *Server) Reload() (api.Reloaded, error) {
 		}
 	}
 	s.running = s.running.Adopt(next)
+	s.reloadRetention(s.running)
+	if err := s.reloadUplinks(s.running); err != nil {
+		s.log.Error("reload", "err", err)
+		r.Failed = err.Error()
+	}
 	if s.Level != nil {
 		var level slog.Level
 		_ = level.UnmarshalText([]byte(next.Log.Level)) // validated by config
@@ -56,6 +68,23 @@ func (s *Server) Reload() (api.Reloaded, error) {
 	r.Access = s.Access()
 	s.ReloadCertificates()
 	return r, nil
+}
+
+// reloadRetention gives the streams that are there the limits of cfg.
+func (s *Server) reloadRetention(cfg *config.Config) {
+	for _, x := range s.streams.Streams {
+		c := cfg.Stream(x.Name)
+		if c == nil || !x.Configured {
+			continue
+		}
+		if l := streamLimits(c); l != *x.Limits() {
+			s.streams.SetLimits(x, l)
+		}
+	}
+}
+
+func streamLimits(c *config.Stream) stream.Limits {
+	return stream.Limits{MaxAge: c.Retention.MaxAge, MaxBytes: int64(c.Retention.MaxBytes), RejectNew: c.Retention.Full == config.FullRejectNew}
 }
 
 // kickUsers ends the connections of users that are gone or have another password.

@@ -69,7 +69,7 @@ type Server struct {
 	mqtt     *mqtt.Server
 	engine   *eventloop.Engine
 	admin    *admin.Server
-	uplinks  []*uplinkRunner
+	uplinks  atomic.Pointer[[]*uplinkRunner] // changed by a reload, see runners
 	source   *source
 	auth     *auth.Auth
 
@@ -168,7 +168,7 @@ func (s *Server) open() (err error) {
 	if err := diskguard.MakeRoom(vfs.OS, data); err != nil {
 		s.log.Warn("no room could be made on a full disk", "err", err)
 	}
-	if s.dir, err = datadir.Open(vfs.OS, data); err != nil {
+	if s.dir, err = datadir.Open(vfs.OS, data, s.cfg.Paths()...); err != nil {
 		return usage{err}
 	}
 	s.watchDisk()
@@ -176,7 +176,8 @@ func (s *Server) open() (err error) {
 		PayloadBytesMax: int64(s.cfg.Limits.MaxPacketBytes), Logger: s.log}); err != nil {
 		return usage{err}
 	}
-	s.meta, s.metaRec, err = meta.Open(meta.Options{FS: s.disk.FS(), DataDir: data, Salt: s.dir.Salt(), Logger: s.log})
+	s.meta, s.metaRec, err = meta.Open(meta.Options{FS: s.disk.FS(), DataDir: data, Salt: s.dir.Salt(), Logger: s.log,
+		IndexBytes: int64(s.cfg.Limits.IndexBytes)})
 	if err != nil {
 		return err
 	}
@@ -308,9 +309,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case err := <-failed:
 		return errors.Join(err, s.stop())
 	}
-	for _, u := range s.uplinks {
-		u.start()
-	}
+	s.startUplinks()
 	s.mqtt.Start()
 	go s.watchCertificates(s.watch)
 	go s.watchSys(s.watch)
@@ -413,9 +412,7 @@ func (s *Server) stop() error {
 		default:
 		}
 	}
-	for _, u := range s.uplinks {
-		u.stop()
-	}
+	s.stopUplinks()
 	s.broker.Stop()
 	s.disk.Stop()
 	return errors.Join(append(errs, s.closeStores(true))...)

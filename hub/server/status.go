@@ -7,11 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-
 	"edgehub/adapters/mqtt"
-	"edgehub/hub/admin"
 	"edgehub/hub/admin/api"
 	"edgehub/hub/broker"
 	"edgehub/hub/config"
@@ -35,7 +31,7 @@ func (s *Server) Status() api.Status {
 			st.Streams = append(st.Streams, streamStatus(x))
 		}
 	}
-	for _, u := range s.uplinks {
+	for _, u := range s.runners() {
 		st.Uplinks = append(st.Uplinks, uplinkStatus(u))
 	}
 	return st
@@ -98,6 +94,8 @@ func uplinkStatus(u *uplinkRunner) api.UplinkStatus {
 		LastError: st.LastError}
 	if !st.LastErrorAt.IsZero() {
 		a.LastErrorAt = api.Millis(st.LastErrorAt.UnixMilli())
+		a.LastErrorS = max(int64(time.Since(st.LastErrorAt).Seconds()), 0)
+		a.Recovered = st.State == uplink.Stream
 	}
 	return a
 }
@@ -108,13 +106,14 @@ func (s *Server) Stream(name string) (api.StreamDetail, error) {
 	if err != nil {
 		return api.StreamDetail{}, err
 	}
+	l := x.Limits()
 	d := api.StreamDetail{StreamStatus: streamStatus(x), Filters: x.Filters, PartitionBy: partitionBy(x), Compression: x.Codec.String(),
-		SegmentBytes: x.SegmentBytes, Retention: api.Retention{MaxAgeS: int64(x.MaxAge.Seconds()), MaxBytes: x.MaxBytes,
+		SegmentBytes: x.SegmentBytes, Retention: api.Retention{MaxAgeS: int64(l.MaxAge.Seconds()), MaxBytes: l.MaxBytes,
 			Full: config.FullDropOldest, RemovedRecords: x.Dropped.Load() + x.Expired.Load()}}
-	if x.RejectNew {
+	if l.RejectNew {
 		d.Retention.Full = config.FullRejectNew
 	}
-	for _, u := range s.uplinks {
+	for _, u := range s.runners() {
 		for _, p := range x.Partitions {
 			if u.Floor(p.Name) < p.Log.Next() {
 				d.Retention.HeldBy = u.cfg.Name
@@ -244,7 +243,7 @@ func (s *Server) Health() api.Health {
 			add("listener "+l.cfg.Address, w, "renew it: the hub reads the new files by itself")
 		}
 	}
-	for _, u := range s.uplinks {
+	for _, u := range s.runners() {
 		switch st := u.Replicator.Status(); {
 		case st.State == uplink.Blocked:
 			add("uplink "+u.cfg.Name, st.LastError, "hubctl uplink show "+u.cfg.Name)
@@ -273,55 +272,4 @@ func (s *Server) Ready() (bool, []api.Reason) {
 		return false, []api.Reason{{What: "hub", Why: "stopping"}}
 	}
 	return false, []api.Reason{{What: "hub", Why: "starting"}}
-}
-
-// metrics is everything that /metrics shows.
-func (s *Server) metrics() prometheus.Gatherer {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		admin.NewCollector(s))
-	counter := func(name, help string, v *atomic.Int64) {
-		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "edgehub_" + name, Help: help},
-			func() float64 { return float64(v.Load()) }))
-	}
-	s.diskMetrics(reg)
-	b, m := &s.broker.Stats, &s.mqtt.Stats
-	counter("received_bytes_total", "Bytes of topics and payloads taken from clients.", &b.InBytes)
-	counter("sent_bytes_total", "Bytes of topics and payloads given to clients.", &b.OutBytes)
-	counter("commits_total", "Batches written to the log.", &b.Commits)
-	counter("commit_bytes_total", "Bytes written to the log.", &b.CommitBytes)
-	counter("messages_resent_total", "Messages sent again after a reconnect.", &b.Resent)
-	counter("session_takeovers_total", "Sessions that a new connection took from an older one.", &b.Takeovers)
-	a := &s.auth.Stats
-	counter("auth_logins_total", "Clients let in by user name and password.", &a.Logins)
-	counter("auth_bad_credentials_total", "Clients refused for a wrong user name or password.", &a.BadCredentials)
-	counter("auth_anonymous_refused_total", "Clients refused because they showed no user.", &a.Anonymous)
-	counter("auth_banned_total", "Clients refused because of a ban.", &a.Banned)
-	counter("auth_bans_total", "Bans made after failed logins.", &a.BansMade)
-	counter("auth_busy_total", "Clients refused because too many logins waited.", &a.Busy)
-	counter("auth_hashed_total", "Passwords hashed.", &a.Hashed)
-	counter("acl_publish_denied_total", "Messages of clients refused by the access list.", &b.DeniedPublish)
-	counter("acl_subscribe_denied_total", "Subscriptions refused by the access list.", &b.DeniedSubscribe)
-	counter("acks_held_total", "Acknowledgements held back while connected subscribers were behind.", &b.AcksHeld)
-	counter("ack_holds_over_total", "Times that the bound on holding acknowledgements ended it.", &b.AckHoldsOver)
-	counter("slow_subscribers_given_up_total", "Subscribers that gained no ground and were not waited for any longer.", &b.PaceGivenUp)
-	counter("acl_delivery_denied_total", "Messages that waited for a client and were withheld by the access list.", &b.DeniedDelivery)
-	counter("auth_foreign_client_id_total", "Clients refused because another user has their client id.", &b.Foreign)
-	counter("clients_kicked_total", "Connections ended by an operator, a ban or a reload.", &b.Kicked)
-	counter("sessions_expired_total", "Offline sessions whose time was over.", &b.SessionsExpired)
-	counter("wills_published_total", "Will messages published.", &b.WillsFired)
-	counter("log_reads_total", "Reads of the log for sessions that were behind.", &b.CatchupJobs)
-	counter("log_read_messages_total", "Messages delivered from the log to sessions that were behind.", &b.CatchupRecords)
-	counter("log_read_bytes_total", "Bytes of the log looked at for sessions that were behind.", &b.CatchupScanned)
-	counter("mqtt_connects_total", "CONNECT packets accepted.", &m.Connects)
-	counter("mqtt_refused_total", "CONNECT packets refused.", &m.Refused)
-	counter("mqtt_malformed_total", "Connections ended for what the client sent.", &m.Malformed)
-	counter("mqtt_keepalive_timeouts_total", "Connections ended because nothing came within the keep-alive.", &m.KeepAlive)
-	counter("mqtt_connect_timeouts_total", "Connections ended because no CONNECT came.", &m.ConnectTimeouts)
-	counter("mqtt_slow_clients_closed_total", "Connections ended because the client did not read.", &m.SlowClosed)
-	counter("mqtt_connections_refused_total", "Connections refused because limits.max_connections was reached.", &m.TooMany)
-	s.listenerMetrics(reg)
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "edgehub_outbound_bytes", Help: "Bytes that sockets have not taken."},
-		func() float64 { return float64(s.mqtt.Buffered()) }))
-	return reg
 }

@@ -3,8 +3,11 @@ package server
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
+	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,46 +45,149 @@ func (u *uplinkRunner) stop() {
 	}
 }
 
+// runners are the uplinks that there are now. The list is replaced, never changed.
+func (s *Server) runners() []*uplinkRunner {
+	if list := s.uplinks.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
 func (s *Server) openUplinks() error {
+	var list []*uplinkRunner
 	for i := range s.cfg.Uplinks {
 		u, err := s.openUplink(&s.cfg.Uplinks[i])
 		if err != nil {
 			return usage{fmt.Errorf("uplink %s: %w", s.cfg.Uplinks[i].Name, err)}
 		}
-		s.uplinks = append(s.uplinks, u)
+		list = append(list, u)
 	}
+	s.uplinks.Store(&list)
 	return nil
 }
 
-func (s *Server) openUplink(c *config.Uplink) (*uplinkRunner, error) {
+// newSink checks all of an uplink's settings that can be wrong, without connecting.
+func (s *Server) newSink(c *config.Uplink) (*jetstream.Sink, error) {
 	subjects, err := jetstream.NewSubjects(c.Subject, s.cfg.Hub.ID)
 	if err != nil {
 		return nil, err
 	}
-	remote := jetstream.RemoteName(c.RemoteStream, s.cfg.Hub.ID)
-	o := jetstream.Options{URL: c.URL, Hub: s.cfg.Hub.ID, RemoteStream: remote, Subjects: subjects,
+	o := jetstream.Options{URL: c.URL, Hub: s.cfg.Hub.ID, RemoteStream: jetstream.RemoteName(c.RemoteStream, s.cfg.Hub.ID), Subjects: subjects,
 		CredentialsFile: c.CredentialsFile, User: c.User, PasswordFile: c.PasswordFile}
+	if c.PasswordEnv != "" {
+		if o.Password, err = fromEnv("password_env", c.PasswordEnv); err != nil {
+			return nil, err
+		}
+	}
+	if c.CredentialsEnv != "" {
+		text, err := fromEnv("credentials_env", c.CredentialsEnv)
+		if err != nil {
+			return nil, err
+		}
+		o.Credentials = []byte(text)
+	}
 	if t := c.TLS; t != (config.UplinkTLS{}) {
 		o.TLS = &jetstream.TLS{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName}
 	}
-	sink, err := jetstream.New(o)
+	return jetstream.New(o)
+}
+
+// fromEnv reads a secret from hubd's environment, which does not change while it runs.
+func fromEnv(key, name string) (string, error) {
+	v := os.Getenv(name)
+	if v == "" {
+		return "", fmt.Errorf("%s: hubd has no environment variable %s; set it (EnvironmentFile= in the unit) and start hubd again", key, name)
+	}
+	return v, nil
+}
+
+func (s *Server) openUplink(c *config.Uplink) (*uplinkRunner, error) {
+	sink, err := s.newSink(c)
 	if err != nil {
 		return nil, err
 	}
+	remote := jetstream.RemoteName(c.RemoteStream, s.cfg.Hub.ID)
 	src := s.source.of(c.Streams)
 	r, err := uplink.New(uplink.Options{Name: c.Name, Hub: s.cfg.Hub.ID, Instance: s.dir.Instance(), Remote: remote, Source: src,
 		Cursors: cursors{s.meta}, Sink: sink, Create: c.Create, Hold: c.Hold, RemoteGrace: c.RemoteGrace,
-		MessagesPerS: int64(c.Rate.MessagesPerS), BytesPerS: int64(c.Rate.BytesPerS), NowMs: s.clock.NowMs, Logger: s.log})
+		MessagesPerS: int64(c.Rate.MessagesPerS), BytesPerS: int64(c.Rate.BytesPerS), Window: uplink.Window{Bytes: int64(c.WindowBytes)}, NowMs: s.clock.NowMs, Logger: s.log})
 	if err != nil {
 		return nil, err
 	}
 	return &uplinkRunner{Replicator: r, cfg: c, remote: remote}, nil
 }
 
+// checkUplinks finds what would keep the uplinks of a configuration from being opened.
+func (s *Server) checkUplinks(cfg *config.Config) error {
+	for i := range cfg.Uplinks {
+		if _, err := s.newSink(&cfg.Uplinks[i]); err != nil {
+			return fmt.Errorf("uplink %s: %w", cfg.Uplinks[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// reloadUplinks has the uplinks of a checked configuration run in place of those that run now. One whose settings are
+// the same goes on untouched. One that has changed is stopped, and opened anew where its saved cursors are, as after a
+// restart of the hub: until then its old self holds back retention. The caller holds reloadMu.
+func (s *Server) reloadUplinks(cfg *config.Config) error {
+	var list []*uplinkRunner
+	var errs []error
+	for i := range cfg.Uplinks {
+		c := &cfg.Uplinks[i]
+		old, _ := s.uplink(c.Name)
+		if old != nil && reflect.DeepEqual(old.cfg, c) {
+			list = append(list, old)
+			continue
+		}
+		if old != nil {
+			old.stop()
+		}
+		u, err := s.openUplink(c)
+		if err != nil { // its metadata cannot be read: everything else was checked
+			errs = append(errs, fmt.Errorf("uplink %s does not run: %w", c.Name, err))
+			continue
+		}
+		list = append(list, u)
+	}
+	for _, u := range s.runners() {
+		if !slices.ContainsFunc(cfg.Uplinks, func(c config.Uplink) bool { return c.Name == u.cfg.Name }) {
+			u.stop()
+		}
+	}
+	s.uplinks.Store(&list)
+	s.runUplinks()
+	return errors.Join(errs...)
+}
+
+// runUplinks starts those that do not run. The caller holds reloadMu.
+func (s *Server) runUplinks() {
+	for _, u := range s.runners() {
+		if u.done == nil {
+			u.start()
+		}
+	}
+}
+
+func (s *Server) startUplinks() {
+	s.reloadMu.Lock()
+	defer s.reloadMu.Unlock()
+	s.runUplinks()
+}
+
+// stopUplinks waits for a reload that is at work; stopping keeps the next ones from beginning.
+func (s *Server) stopUplinks() {
+	s.reloadMu.Lock()
+	defer s.reloadMu.Unlock()
+	for _, u := range s.runners() {
+		u.stop()
+	}
+}
+
 // hold is the offset that retention by age may not pass in p.
 func (s *Server) hold(p *stream.Partition) int64 {
 	floor := int64(math.MaxInt64)
-	for _, u := range s.uplinks {
+	for _, u := range s.runners() {
 		floor = min(floor, u.Floor(p.Name))
 	}
 	return floor
@@ -89,7 +195,7 @@ func (s *Server) hold(p *stream.Partition) int64 {
 
 // droppedHeld counts what the hard limit took from the uplinks.
 func (s *Server) droppedHeld(p *stream.Partition, records int64) {
-	for _, u := range s.uplinks {
+	for _, u := range s.runners() {
 		if u.Floor(p.Name) != math.MaxInt64 {
 			n, _ := s.held.LoadOrStore(u.cfg.Name, new(atomic.Int64))
 			n.(*atomic.Int64).Add(records)
@@ -100,7 +206,7 @@ func (s *Server) droppedHeld(p *stream.Partition, records int64) {
 
 func (s *Server) uplink(name string) (*uplinkRunner, error) {
 	var names []string
-	for _, u := range s.uplinks {
+	for _, u := range s.runners() {
 		if u.cfg.Name == name {
 			return u, nil
 		}

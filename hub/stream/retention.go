@@ -82,8 +82,9 @@ func (s *Set) Appended(p *Partition, n int) {
 		poke(s.retention.wanted)
 	}
 	st := p.Stream
-	if total := st.bytes.Add(int64(n)); st.MaxBytes > 0 && total > st.MaxBytes {
-		if st.RejectNew {
+	l := st.Limits()
+	if total := st.bytes.Add(int64(n)); l.MaxBytes > 0 && total > l.MaxBytes {
+		if l.RejectNew {
 			st.full.Store(true)
 		}
 		select {
@@ -158,25 +159,26 @@ func (s *Set) Enforce() {
 func (r *retention) enforce(st *Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if st.MaxAge > 0 {
-		r.byAge(st)
+	l := st.Limits()
+	if l.MaxAge > 0 {
+		r.byAge(st, l.MaxAge)
 	}
 	var total int64
 	for _, p := range st.Partitions {
 		total += p.Log.Bytes()
 	}
-	if st.MaxBytes > 0 && total > st.MaxBytes && !st.RejectNew {
-		total = r.byBytes(st, total)
+	if l.MaxBytes > 0 && total > l.MaxBytes && !l.RejectNew {
+		total = r.byBytes(st, total, l.MaxBytes)
 	}
 	// Recomputed from the logs each time, never counted on from an earlier sum.
 	st.bytes.Store(total)
-	st.full.Store(st.RejectNew && st.MaxBytes > 0 && total > st.MaxBytes)
+	st.full.Store(l.RejectNew && l.MaxBytes > 0 && total > l.MaxBytes)
 }
 
-func (r *retention) byAge(st *Stream) {
-	oldest := r.set.o.Clock.NowMs() - st.MaxAge.Milliseconds()
+func (r *retention) byAge(st *Stream, most time.Duration) {
+	oldest := r.set.o.Clock.NowMs() - most.Milliseconds()
 	for _, p := range st.Partitions {
-		r.rollByAge(p)
+		r.rollByAge(p, most)
 		hold := r.hooks.Hold(p)
 		for _, seg := range p.Log.Segments() {
 			if !seg.Sealed || seg.MaxTimeMs >= oldest || seg.Next > hold {
@@ -194,7 +196,7 @@ func (r *retention) byAge(st *Stream) {
 // stream with little traffic would keep its records far beyond their age otherwise.
 const rollsPerAge = 8
 
-func (r *retention) rollByAge(p *Partition) {
+func (r *retention) rollByAge(p *Partition, most time.Duration) {
 	segs := p.Log.Segments()
 	if len(segs) == 0 {
 		return
@@ -204,7 +206,7 @@ func (r *retention) rollByAge(p *Partition) {
 		r.since[p] = segmentAge{active.Base, now}
 		return
 	}
-	if active.Sealed || now-r.since[p].sinceMs < max(p.Stream.MaxAge.Milliseconds()/rollsPerAge, 1000) {
+	if active.Sealed || now-r.since[p].sinceMs < max(most.Milliseconds()/rollsPerAge, 1000) {
 		return
 	}
 	if err := r.hooks.Roll(p); err != nil {
@@ -214,8 +216,8 @@ func (r *retention) rollByAge(p *Partition) {
 
 // byBytes drops the segment with the oldest newest record of all partitions, until the stream fits. A hold does not
 // stop it: max_bytes is the hard limit, and what is lost to it is counted.
-func (r *retention) byBytes(st *Stream, total int64) int64 {
-	for total > st.MaxBytes {
+func (r *retention) byBytes(st *Stream, total, most int64) int64 {
+	for total > most {
 		var victim *Partition
 		var seg seglog.SegmentInfo
 		for _, p := range st.Partitions {

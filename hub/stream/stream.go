@@ -61,13 +61,21 @@ type Spec struct {
 	RejectNew    bool          // at MaxBytes: refuse new messages instead of dropping the oldest
 }
 
+// Limits are what retention holds a stream to; they may change while the hub runs.
+type Limits struct {
+	MaxAge    time.Duration // as in Spec
+	MaxBytes  int64
+	RejectNew bool
+}
+
 // Stream is one named log. Immutable but for the atomics.
 type Stream struct {
-	Spec
+	Spec       // what it was opened with; the limits in force are those of Limits
 	Partitions []*Partition
 	Configured bool // false: data of a stream that the configuration no longer has; served to readers only
 	exact      map[string]bool
 	bytes      atomic.Int64 // on disk, all partitions; recomputed by retention
+	limits     atomic.Pointer[Limits]
 	full       atomic.Bool  // at MaxBytes with RejectNew
 	Dropped    atomic.Int64 // records deleted by retention for bytes
 	Expired    atomic.Int64 // records deleted by retention for age
@@ -106,6 +114,16 @@ const (
 // Stalled reports that the disk does not sync as fast as records come: no more are taken until it has caught up.
 func (p *Partition) Stalled() bool {
 	return p.unsynced.Load() > max(unsyncedSegments*p.Stream.SegmentBytes, unsyncedMin)
+}
+
+// Limits are the retention limits in force.
+func (s *Stream) Limits() *Limits { return s.limits.Load() }
+
+// SetLimits changes the retention limits of a stream. They hold for the next message, and for what is there at once.
+func (s *Set) SetLimits(st *Stream, l Limits) {
+	st.limits.Store(&l)
+	st.full.Store(l.RejectNew && l.MaxBytes > 0 && st.bytes.Load() > l.MaxBytes)
+	poke(s.retention.kick)
 }
 
 // Full reports that the stream takes no new messages until retention makes room.
@@ -214,6 +232,7 @@ func (s *Set) open(sp Spec, configured bool) error {
 		sp.Linger = lingerMemory
 	}
 	st := &Stream{Spec: sp, Configured: configured, exact: map[string]bool{}}
+	st.limits.Store(&Limits{MaxAge: sp.MaxAge, MaxBytes: sp.MaxBytes, RejectNew: sp.RejectNew})
 	for _, f := range sp.Filters {
 		if !strings.ContainsAny(f, "+#") {
 			st.exact[f] = true

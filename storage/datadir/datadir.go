@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -21,6 +22,7 @@ var (
 	ErrNotWritable = errors.New("datadir: not writable")
 	ErrNewer       = errors.New("datadir: written by a newer program")
 	ErrDamaged     = errors.New("datadir: damaged")
+	ErrForeign     = errors.New("datadir: holds what is not a hub's")
 
 	// errManifest is a manifest that cannot be believed.
 	errManifest = errors.New("manifest unusable")
@@ -31,6 +33,7 @@ type Dir struct {
 	fsys  vfs.FS
 	path  string
 	lock  *lock
+	known []string // paths that may lie in it besides the hub's own
 	salt  uint32
 	birth manifest // as read at Open; Instance never changes
 
@@ -47,16 +50,23 @@ type Dir struct {
 }
 
 // Open takes the data directory at path, creating it when it is missing. It
-// touches nothing unless it can lock the directory and write to it.
-func Open(fsys vfs.FS, path string) (*Dir, error) {
+// touches nothing unless it can lock the directory and write to it. A directory
+// that holds anything but hub data is refused, unless it is one of the known
+// paths: a wrong data_dir must not spread a hub over somebody's home.
+func Open(fsys vfs.FS, path string, known ...string) (*Dir, error) {
 	if err := makeDir(fsys, path); err != nil {
+		return nil, err
+	}
+	d := &Dir{fsys: fsys, path: path, known: known}
+	// Before the lock, which leaves a file: nothing of ours is left among files of others.
+	if err := d.refuseForeign(); err != nil {
 		return nil, err
 	}
 	l, err := takeLock(path)
 	if err != nil {
 		return nil, err
 	}
-	d := &Dir{fsys: fsys, path: path, lock: l}
+	d.lock = l
 	if err := d.open(); err != nil {
 		_ = l.release()
 		return nil, err
@@ -177,6 +187,62 @@ func (d *Dir) holdsNothing() (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// refuseForeign makes sure that a directory without hub data is as good as empty.
+func (d *Dir) refuseForeign() error {
+	for _, name := range []string{manifestName, backupName, "streams", "meta"} {
+		if there, err := exists(d.fsys, filepath.Join(d.path, name)); there || err != nil {
+			return nil // a hub's, whatever else is there; what is wrong with it is found later
+		}
+	}
+	entries, err := d.fsys.ReadDir(d.path)
+	if err != nil {
+		return notWritable(d.path, err)
+	}
+	var foreign []string
+	for _, e := range entries {
+		if !d.expected(e) {
+			foreign = append(foreign, e.Name())
+		}
+	}
+	if len(foreign) == 0 {
+		return nil
+	}
+	what := foreign[0]
+	if n := len(foreign) - 1; n > 0 {
+		what += fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Errorf("%w: %s has no %s and holds %s; set data_dir to an empty or missing directory, or move these files away", ErrForeign, d.path, manifestName, what)
+}
+
+// expected tells what may lie in a directory that no hub has used yet: what this
+// program leaves there before it has a manifest, sockets, the mark of a file
+// system's root, and what the configuration has put there.
+func (d *Dir) expected(e fs.DirEntry) bool {
+	switch e.Name() {
+	case lockName, tempName, "ballast", "lost+found":
+		return true
+	}
+	if e.Type()&fs.ModeSocket != 0 || strings.HasPrefix(e.Name(), ".doctor-") {
+		return true
+	}
+	dir, err := filepath.Abs(d.path)
+	if err != nil {
+		return false
+	}
+	for _, path := range d.known {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			continue
+		}
+		if rel, err := filepath.Rel(dir, abs); err == nil {
+			if first, _, _ := strings.Cut(filepath.ToSlash(rel), "/"); first == e.Name() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // create writes the manifest of a new directory.

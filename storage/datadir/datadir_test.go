@@ -480,3 +480,60 @@ func BenchmarkEpochAt(b *testing.B) {
 		table.at("main/0-0", int64(i%100000))
 	}
 }
+
+// A directory of somebody else's is refused, and left as it is.
+func TestForeignDirectory(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files []string
+		known []string
+		ok    bool
+	}{
+		{"empty", nil, nil, true},
+		{"what an earlier try left", []string{"hub.lock", "hub.json.tmp", "ballast"}, nil, true},
+		{"the root of a file system", []string{"lost+found/x"}, nil, true},
+		{"the configuration's own files", []string{"hub.toml", "users", "tls/key.pem"}, []string{"hub.toml", "users", "tls/key.pem"}, true},
+		{"somebody's file", []string{"letter.txt"}, nil, false},
+		{"somebody's directory", []string{"photos/1.jpg"}, []string{"hub.toml"}, false},
+		{"a data directory beside other files", []string{"hub.json", "notes"}, nil, false}, // hub.json is damaged
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, name := range c.files {
+				path := filepath.Join(dir, name)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("x"), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var known []string
+			for _, name := range c.known {
+				known = append(known, filepath.Join(dir, name))
+			}
+			d, err := Open(vfs.OS, dir, known...)
+			if c.ok {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := d.Close(true); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if c.files[0] == "hub.json" {
+				if !errors.Is(err, ErrDamaged) {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "set data_dir to an empty or missing directory") {
+				t.Error(err)
+			}
+			if _, err := os.Stat(filepath.Join(dir, lockName)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("something was left in it: %v", err)
+			}
+		})
+	}
+}

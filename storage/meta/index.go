@@ -15,9 +15,13 @@ import (
 var errIndexDamaged = errors.New("meta: index damaged")
 
 const (
-	// One transaction of a flush: far below Badger's limit, which is 15 % of a memtable.
+	// One transaction of a flush: far below Badger's limit, which is 15 % of a memtable. It takes values until it has
+	// txnShare of one, and then has at most inlineBytes more: 1/16 of the smallest one and 64 KiB are 192 of 307 KiB.
 	txnCount = 2000
-	txnBytes = 256 << 10
+	txnShare = 16
+
+	// indexBytesMin makes memtables of 2 MiB.
+	indexBytesMin = 10 << 20
 
 	// inlineBytes is the longest value that lives in the tables; longer ones go
 	// to the value log. Nearly all are shorter, so that there is little to
@@ -30,16 +34,20 @@ const (
 // index is the Badger side of the store. Its state belongs to whoever holds
 // Store.flushMu; reads of entries are free for all.
 type index struct {
-	db    *badger.DB
-	state state
+	db       *badger.DB
+	txnBytes int
+	state    state
 }
 
 // badgerOptions sets everything that bears on memory, files or durability: the
 // defaults are made for servers. SyncWrites is off because $meta is the truth.
-func badgerOptions(dir string, log *slog.Logger) badger.Options {
+//
+// Of memory, a fifth goes to each table being filled, and to the cache of blocks; two fifths to the cache of the tables'
+// own indexes. A second table is filled while the first is written.
+func badgerOptions(dir string, memory int64, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir)
 	o.Logger = badgerLogger{log}
-	o.MemTableSize = 4 << 20
+	o.MemTableSize = memory / 5
 	o.NumMemtables = 2
 	o.NumLevelZeroTables = 2
 	o.NumLevelZeroTablesStall = 4
@@ -49,8 +57,8 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 	o.TableSizeMultiplier = 2
 	o.MaxLevels = 7
 	o.BlockSize = blockBytes
-	o.BlockCacheSize = 4 << 20
-	o.IndexCacheSize = 8 << 20
+	o.BlockCacheSize = memory / 5
+	o.IndexCacheSize = 2 * memory / 5
 	o.BloomFalsePositive = 0.01
 	o.Compression = options.Snappy
 	o.ChecksumVerificationMode = options.OnBlockRead
@@ -75,7 +83,7 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 
 // openIndex opens Badger and believes nothing it cannot check. A panic inside
 // Badger is damage like any other.
-func openIndex(dir string, log *slog.Logger) (x *index, err error) {
+func openIndex(dir string, memory int64, log *slog.Logger) (x *index, err error) {
 	if err := precheck(dir); err != nil {
 		return nil, err
 	}
@@ -88,10 +96,10 @@ func openIndex(dir string, log *slog.Logger) (x *index, err error) {
 			err = errors.Join(err, closeBadger(db))
 		}
 	}()
-	if db, err = badger.Open(badgerOptions(dir, log)); err != nil {
+	if db, err = badger.Open(badgerOptions(dir, memory, log)); err != nil {
 		return nil, fmt.Errorf("%w: %v", errIndexDamaged, firstLine(err))
 	}
-	x = &index{db: db}
+	x = &index{db: db, txnBytes: int(memory / 5 / txnShare)}
 	if err := x.verify(); err != nil {
 		return nil, err
 	}
@@ -236,7 +244,7 @@ func edits(g *generation) []edit {
 func (x *index) apply(list []edit, final func(*state)) error {
 	for {
 		n, size := 0, 0
-		for n < len(list) && n < txnCount && size < txnBytes {
+		for n < len(list) && n < txnCount && size < x.txnBytes {
 			size += len(list[n].ikey) + len(list[n].ivalue)
 			n++
 		}

@@ -117,7 +117,7 @@ func (s *Store) tryIndex() error {
 	if err := s.beginStart(); err != nil {
 		return err
 	}
-	x, err := openIndex(dir, s.o.Logger)
+	x, err := openIndex(dir, s.o.IndexBytes, s.o.Logger)
 	if err != nil {
 		return err
 	}

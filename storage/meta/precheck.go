@@ -75,7 +75,7 @@ func precheckTables(dir string, data bool) error {
 		return fmt.Errorf("%w: %w", errIndexDamaged, err)
 	}
 	defer func() { _ = f.Close() }() // opened for reading only
-	manifest, _, err := badger.ReplayManifestFile(f, 0, badgerOptions(dir, slog.New(slog.DiscardHandler)))
+	manifest, _, err := badger.ReplayManifestFile(f, 0, badgerOptions(dir, indexBytesMin, slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return fmt.Errorf("%w: MANIFEST: %v", errIndexDamaged, firstLine(err))
 	}

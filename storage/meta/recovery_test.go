@@ -254,7 +254,7 @@ func tamper(t *testing.T, dataDir string, fn func(*badger.Txn) error) {
 	t.Helper()
 	s := Options{Logger: nil}
 	s.setDefaults()
-	db, err := badger.Open(badgerOptions(filepath.Join(dataDir, indexDir), s.Logger))
+	db, err := badger.Open(badgerOptions(filepath.Join(dataDir, indexDir), 20<<20, s.Logger))
 	check(t, err)
 	check(t, db.Update(fn))
 	check(t, db.Close())

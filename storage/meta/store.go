@@ -50,6 +50,8 @@ type Options struct {
 	SegmentBytes int64
 	// CompactBytes is the size below which $meta is not compacted; 0 means 8 MiB.
 	CompactBytes int64
+	// IndexBytes is the memory that Badger may use, about; 0 means 20 MiB. Below 10 MiB a flush no longer fits its tables.
+	IndexBytes int64
 	// Now is the clock of record times; nil means time.Now.
 	Now func() time.Time
 }
@@ -71,6 +73,10 @@ func (o *Options) setDefaults() {
 	if o.CompactBytes == 0 {
 		o.CompactBytes = 8 << 20
 	}
+	if o.IndexBytes == 0 {
+		o.IndexBytes = 20 << 20
+	}
+	o.IndexBytes = max(o.IndexBytes, indexBytesMin)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

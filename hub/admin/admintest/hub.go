@@ -254,9 +254,10 @@ func Sample() *Hub {
 		Streams: []api.StreamStatus{telemetry, old, main},
 		Uplinks: []api.UplinkStatus{
 			{Name: "cloud", Kind: "jetstream", URL: "nats://central.example:4222", Streams: []string{"telemetry"}, RemoteStream: "EDGE-edge-1", State: api.UplinkStream, Connected: true,
-				Acked: map[string]int64{"telemetry/0-0": 41, "telemetry/1-0": 1_249_999}, Sent: 50, Delivered: 50},
+				Acked: map[string]int64{"telemetry/0-0": 41, "telemetry/1-0": 1_249_999}, Sent: 50, Delivered: 50,
+				LastError: "no acknowledgement for 15s", LastErrorAt: 1_700_000_000_000, LastErrorS: 95, Recovered: true},
 			{Name: "lab", Kind: "jetstream", URL: "nats://lab.example:4222", Streams: []string{"telemetry", "main"}, RemoteStream: "LAB", State: api.UplinkBackoff,
-				LagMessages: 1_250_042, LagBytes: 123_460_885, LagAgeS: 7_265, LastError: "dial tcp 192.0.2.7:4222: connection refused", LastErrorAt: 1_700_000_050_000},
+				LagMessages: 1_250_042, LagBytes: 123_460_885, LagAgeS: 7_265, LastError: "dial tcp 192.0.2.7:4222: connection refused", LastErrorAt: 1_700_000_050_000, LastErrorS: 45},
 		},
 	}
 	h := New(st,

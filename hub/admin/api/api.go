@@ -186,6 +186,8 @@ type UplinkStatus struct {
 	Delivered    int64            `json:"delivered"` // records acknowledged since the start
 	LastError    string           `json:"last_error"`
 	LastErrorAt  Millis           `json:"last_error_at"`
+	LastErrorS   int64            `json:"last_error_s"` // how long ago it was; 0 without one
+	Recovered    bool             `json:"recovered"`    // forwarding again since LastError
 }
 
 func (u *UplinkStatus) normalize() {

@@ -90,6 +90,7 @@ type Reloaded struct {
 	Restart []Change `json:"restart"` // take effect at the next start
 	Access  Access   `json:"access"`
 	Kicked  int      `json:"kicked"` // clients whose user is gone or has another password
+	Failed  string   `json:"failed"` // what could not be done although the configuration is good; empty: nothing
 }
 
 // Change is one key with another value than before.

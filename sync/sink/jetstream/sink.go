@@ -36,9 +36,11 @@ type Options struct {
 	Subjects     Subjects
 
 	CredentialsFile string // NATS credentials (JWT and seed)
+	Credentials     []byte // the same as text; nil: none
 	User            string
 	PasswordFile    string
-	TLS             *TLS // nil: as the server asks
+	Password        string // used when there is no PasswordFile
+	TLS             *TLS   // nil: as the server asks
 
 	ConnectTimeout time.Duration // per server: dial, and then its greeting; 5 s
 	RequestTimeout time.Duration // API requests and single writes; 10 s
@@ -70,8 +72,8 @@ func New(o Options) (*Sink, error) {
 	if o.RemoteStream == "" || len(o.RemoteStream) > 255 || strings.ContainsAny(o.RemoteStream, " \t\r\n\x00.*>/\\{}") {
 		return nil, fmt.Errorf("jetstream: stream name %q: it may not be empty nor have spaces, dots, wildcards, slashes or braces", o.RemoteStream)
 	}
-	if o.CredentialsFile != "" && o.User != "" {
-		return nil, errors.New("jetstream: both credentials_file and user are set; keep one")
+	if (o.CredentialsFile != "" || o.Credentials != nil) && o.User != "" {
+		return nil, errors.New("jetstream: both credentials and user are set; keep one")
 	}
 	var urls, shown []string
 	for u := range strings.SplitSeq(o.URL, ",") {
@@ -132,6 +134,8 @@ func (s *Sink) options(n *session, d *dialer) ([]nats.Option, error) {
 			return nil, fmt.Errorf("jetstream: credentials_file: %w", err)
 		}
 		opts = append(opts, nats.UserCredentials(s.o.CredentialsFile))
+	case s.o.Credentials != nil:
+		opts = append(opts, nats.UserCredentialBytes(s.o.Credentials))
 	case s.o.User != "":
 		password, err := s.password()
 		if err != nil {
@@ -152,7 +156,7 @@ func (s *Sink) options(n *session, d *dialer) ([]nats.Option, error) {
 // password reads the password file; it ends at the first line end.
 func (s *Sink) password() (string, error) {
 	if s.o.PasswordFile == "" {
-		return "", nil
+		return s.o.Password, nil
 	}
 	b, err := os.ReadFile(s.o.PasswordFile)
 	if err != nil {
