@@ -68,7 +68,11 @@ func retentionText(r api.Retention) string {
 	if r.MaxAgeS > 0 {
 		age = span(r.MaxAgeS)
 	}
-	text := fmt.Sprintf("%s, %s, when full %s", age, size(r.MaxBytes), r.Full)
+	most := size(r.MaxBytes)
+	if r.MaxRecords > 0 {
+		most += ", " + count(r.MaxRecords) + " records"
+	}
+	text := fmt.Sprintf("%s, %s, when full %s", age, most, r.Full)
 	if r.HeldBy != "" {
 		text += ", age waits for uplink " + r.HeldBy
 	}

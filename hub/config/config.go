@@ -220,7 +220,9 @@ type Stream struct {
 type Retention struct {
 	MaxAge   Duration `toml:"max_age"` // 0: no limit by age
 	MaxBytes Bytes    `toml:"max_bytes"`
-	Full     string   `toml:"full"`
+	// MaxRecords 0: no limit.
+	MaxRecords int    `toml:"max_records"`
+	Full       string `toml:"full"`
 }
 
 // Dedup is how a stream recognises a message that it already has.

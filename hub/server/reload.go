@@ -84,7 +84,7 @@ func (s *Server) reloadRetention(cfg *config.Config) {
 }
 
 func streamLimits(c *config.Stream) stream.Limits {
-	return stream.Limits{MaxAge: c.Retention.MaxAge, MaxBytes: int64(c.Retention.MaxBytes), RejectNew: c.Retention.Full == config.FullRejectNew}
+	return stream.Limits{MaxAge: c.Retention.MaxAge, MaxBytes: int64(c.Retention.MaxBytes), MaxRecords: int64(c.Retention.MaxRecords), RejectNew: c.Retention.Full == config.FullRejectNew}
 }
 
 // kickUsers ends the connections of users that are gone or have another password.

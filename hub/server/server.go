@@ -256,7 +256,8 @@ func specs(cfg *config.Config) []stream.Spec {
 		c := &cfg.Streams[i]
 		sp := stream.Spec{Name: c.Name, Filters: c.Filters, Partitions: c.Partitions, ByClient: c.PartitionBy == config.PartitionByClient,
 			ByLevel: c.PartitionLevel(), SegmentBytes: int64(c.SegmentBytes), MaxAge: c.Retention.MaxAge, MaxBytes: int64(c.Retention.MaxBytes),
-			RejectNew: c.Retention.Full == config.FullRejectNew}
+			MaxRecords: int64(c.Retention.MaxRecords),
+			RejectNew:  c.Retention.Full == config.FullRejectNew}
 		switch c.Durability {
 		case config.DurabilitySynced:
 			sp.Durability = stream.Synced

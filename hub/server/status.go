@@ -108,7 +108,7 @@ func (s *Server) Stream(name string) (api.StreamDetail, error) {
 	}
 	l := x.Limits()
 	d := api.StreamDetail{StreamStatus: streamStatus(x), Filters: x.Filters, PartitionBy: partitionBy(x), Compression: x.Codec.String(),
-		SegmentBytes: x.SegmentBytes, Retention: api.Retention{MaxAgeS: int64(l.MaxAge.Seconds()), MaxBytes: l.MaxBytes,
+		SegmentBytes: x.SegmentBytes, Retention: api.Retention{MaxAgeS: int64(l.MaxAge.Seconds()), MaxBytes: l.MaxBytes, MaxRecords: l.MaxRecords,
 			Full: config.FullDropOldest, RemovedRecords: x.Dropped.Load() + x.Expired.Load()}}
 	if l.RejectNew {
 		d.Retention.Full = config.FullRejectNew

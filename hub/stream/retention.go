@@ -81,16 +81,17 @@ func (s *Set) Appended(p *Partition, n int) {
 	if p.Log.NeedsPrepare() {
 		poke(s.retention.wanted)
 	}
-	st := p.Stream
+	st, next := p.Stream, p.Log.Next()
+	added := next - p.counted.Swap(next)
+	records, total := st.records.Add(added), st.bytes.Add(int64(n))
 	l := st.Limits()
-	if total := st.bytes.Add(int64(n)); l.MaxBytes > 0 && total > l.MaxBytes {
-		if l.RejectNew {
-			st.full.Store(true)
-		}
-		select {
-		case s.retention.kick <- struct{}{}:
-		default:
-		}
+	full := l.over(total, records)
+	if full && l.RejectNew {
+		st.full.Store(true)
+	}
+	share := l.recordShare(len(st.Partitions))
+	if full || l.MaxRecords > 0 && records/share != (records-added)/share { // something to seal
+		poke(s.retention.kick)
 	}
 }
 
@@ -168,11 +169,17 @@ func (r *retention) enforce(st *Stream) {
 		total += p.Log.Bytes()
 	}
 	if l.MaxBytes > 0 && total > l.MaxBytes && !l.RejectNew {
-		total = r.byBytes(st, total, l.MaxBytes)
+		r.byBytes(st, total, l.MaxBytes)
 	}
+	records := r.byRecords(st, l)
 	// Recomputed from the logs each time, never counted on from an earlier sum.
+	total = 0
+	for _, p := range st.Partitions {
+		total += p.Log.Bytes()
+	}
 	st.bytes.Store(total)
-	st.full.Store(l.RejectNew && l.MaxBytes > 0 && total > l.MaxBytes)
+	st.records.Store(records)
+	st.full.Store(l.RejectNew && l.over(total, records))
 }
 
 func (r *retention) byAge(st *Stream, most time.Duration) {
@@ -209,37 +216,85 @@ func (r *retention) rollByAge(p *Partition, most time.Duration) {
 	if active.Sealed || now-r.since[p].sinceMs < max(most.Milliseconds()/rollsPerAge, 1000) {
 		return
 	}
-	if err := r.hooks.Roll(p); err != nil {
-		r.set.o.Logger.Warn("segment could not be sealed", "partition", p.Name, "base", active.Base, "err", err)
-	}
+	r.roll(p, active.Base)
 }
 
 // byBytes drops the segment with the oldest newest record of all partitions, until the stream fits. A hold does not
 // stop it: max_bytes is the hard limit, and what is lost to it is counted.
-func (r *retention) byBytes(st *Stream, total, most int64) int64 {
+func (r *retention) byBytes(st *Stream, total, most int64) {
 	for total > most {
-		var victim *Partition
-		var seg seglog.SegmentInfo
-		for _, p := range st.Partitions {
-			segs := p.Log.Segments()
-			if len(segs) > 0 && segs[0].Sealed && (victim == nil || segs[0].MaxTimeMs < seg.MaxTimeMs) {
-				victim, seg = p, segs[0]
-			}
-		}
-		if victim == nil {
-			return total
-		}
-		hold := r.hooks.Hold(victim)
-		if !r.drop(victim, seg) {
-			return total
-		}
-		st.Dropped.Add(seg.Next - seg.Base)
-		if seg.Next > hold {
-			r.hooks.Dropped(victim, seg.Next-max(seg.Base, hold))
+		seg, ok := r.dropOldest(st)
+		if !ok {
+			return
 		}
 		total -= seg.Bytes
 	}
-	return total
+}
+
+// dropOldest drops the segment of the stream whose newest record is the oldest, whatever holds it, and counts what is
+// lost to that.
+func (r *retention) dropOldest(st *Stream) (seg seglog.SegmentInfo, ok bool) {
+	var victim *Partition
+	for _, p := range st.Partitions {
+		segs := p.Log.Segments()
+		if len(segs) > 0 && segs[0].Sealed && (victim == nil || segs[0].MaxTimeMs < seg.MaxTimeMs) {
+			victim, seg = p, segs[0]
+		}
+	}
+	if victim == nil {
+		return seg, false
+	}
+	hold := r.hooks.Hold(victim)
+	if !r.drop(victim, seg) {
+		return seg, false
+	}
+	st.Dropped.Add(seg.Next - seg.Base)
+	if seg.Next > hold {
+		r.hooks.Dropped(victim, seg.Next-max(seg.Base, hold))
+	}
+	return seg, true
+}
+
+// byRecords is byBytes for the number of records, and returns it.
+func (r *retention) byRecords(st *Stream, l *Limits) (records int64) {
+	for _, p := range st.Partitions {
+		records += p.Log.Next() - p.Log.First()
+	}
+	if l.MaxRecords <= 0 || l.RejectNew {
+		return records
+	}
+	for _, p := range st.Partitions {
+		if segs := p.Log.Segments(); len(segs) > 0 {
+			if active := segs[len(segs)-1]; !active.Sealed && active.Next-active.Base >= l.recordShare(len(st.Partitions)) {
+				r.roll(p, active.Base)
+			}
+		}
+	}
+	for records > l.MaxRecords {
+		seg, ok := r.dropOldest(st)
+		if !ok {
+			break
+		}
+		records -= seg.Next - seg.Base
+	}
+	return records
+}
+
+// over reports whether a stream that holds so much takes no more, or has to drop something.
+func (l *Limits) over(bytes, records int64) bool {
+	return l.MaxBytes > 0 && bytes > l.MaxBytes || l.MaxRecords > 0 && (records > l.MaxRecords || l.RejectNew && records == l.MaxRecords)
+}
+
+// recordShare is how many records seal a segment where their number is limited: an eighth of a partition's share, so
+// that something can be dropped in time.
+func (l *Limits) recordShare(partitions int) int64 {
+	return max(l.MaxRecords/int64(partitions)/rollsPerAge, 1)
+}
+
+func (r *retention) roll(p *Partition, base int64) {
+	if err := r.hooks.Roll(p); err != nil {
+		r.set.o.Logger.Warn("segment could not be sealed", "partition", p.Name, "base", base, "err", err)
+	}
 }
 
 func (r *retention) drop(p *Partition, seg seglog.SegmentInfo) bool {

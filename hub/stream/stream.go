@@ -58,14 +58,16 @@ type Spec struct {
 	SegmentBytes int64
 	MaxAge       time.Duration // 0: no limit
 	MaxBytes     int64         // over all partitions; 0: no limit
-	RejectNew    bool          // at MaxBytes: refuse new messages instead of dropping the oldest
+	MaxRecords   int64         // over all partitions; 0: no limit
+	RejectNew    bool          // at MaxBytes or MaxRecords: refuse new messages instead of dropping the oldest
 }
 
 // Limits are what retention holds a stream to; they may change while the hub runs.
 type Limits struct {
-	MaxAge    time.Duration // as in Spec
-	MaxBytes  int64
-	RejectNew bool
+	MaxAge     time.Duration // as in Spec
+	MaxBytes   int64
+	MaxRecords int64
+	RejectNew  bool
 }
 
 // Stream is one named log. Immutable but for the atomics.
@@ -76,8 +78,9 @@ type Stream struct {
 	exact      map[string]bool
 	bytes      atomic.Int64 // on disk, all partitions; recomputed by retention
 	limits     atomic.Pointer[Limits]
-	full       atomic.Bool  // at MaxBytes with RejectNew
-	Dropped    atomic.Int64 // records deleted by retention for bytes
+	records    atomic.Int64 // in the log, all partitions; recomputed by retention
+	full       atomic.Bool  // at a limit with RejectNew
+	Dropped    atomic.Int64 // records deleted by retention for bytes or their number
 	Expired    atomic.Int64 // records deleted by retention for age
 	Refused    atomic.Int64 // messages refused because the stream is full
 }
@@ -93,6 +96,7 @@ type Partition struct {
 	committed atomic.Int64
 	syncing   atomic.Bool  // a sync was asked for
 	unsynced  atomic.Int64 // bytes appended since the last sync began
+	counted   atomic.Int64 // Next as of the last look, for Stream.records
 	follow    atomic.Bool  // an uplink reads it: keep the synced offset close
 }
 
@@ -122,7 +126,7 @@ func (s *Stream) Limits() *Limits { return s.limits.Load() }
 // SetLimits changes the retention limits of a stream. They hold for the next message, and for what is there at once.
 func (s *Set) SetLimits(st *Stream, l Limits) {
 	st.limits.Store(&l)
-	st.full.Store(l.RejectNew && l.MaxBytes > 0 && st.bytes.Load() > l.MaxBytes)
+	st.full.Store(l.RejectNew && l.over(st.bytes.Load(), st.records.Load()))
 	poke(s.retention.kick)
 }
 
@@ -232,7 +236,7 @@ func (s *Set) open(sp Spec, configured bool) error {
 		sp.Linger = lingerMemory
 	}
 	st := &Stream{Spec: sp, Configured: configured, exact: map[string]bool{}}
-	st.limits.Store(&Limits{MaxAge: sp.MaxAge, MaxBytes: sp.MaxBytes, RejectNew: sp.RejectNew})
+	st.limits.Store(&Limits{MaxAge: sp.MaxAge, MaxBytes: sp.MaxBytes, MaxRecords: sp.MaxRecords, RejectNew: sp.RejectNew})
 	for _, f := range sp.Filters {
 		if !strings.ContainsAny(f, "+#") {
 			st.exact[f] = true
@@ -250,6 +254,8 @@ func (s *Set) open(sp Spec, configured bool) error {
 		p.Log = log
 		p.committed.Store(log.Next())
 		st.bytes.Add(log.Bytes())
+		st.records.Add(log.Next() - log.First())
+		p.counted.Store(log.Next())
 		s.Recoveries[p.Name] = rec
 		st.Partitions = append(st.Partitions, p)
 		s.Partitions = append(s.Partitions, p)

@@ -303,6 +303,48 @@ func TestRetentionByBytes(t *testing.T) {
 	})
 }
 
+func TestRetentionByRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.mustOpen(Spec{Name: "s", Filters: []string{"#"}, Partitions: 2, MaxBytes: 1 << 30, MaxRecords: 64, SegmentBytes: 1 << 20})
+		a, b := f.set.Partitions[0], f.set.Partitions[1]
+		hooks := noHooks
+		hooks.Roll = func(p *Partition) error { return p.Log.Roll() }
+		f.set.Start(func(*Partition, int64) {}, hooks)
+		left := func() int64 { return a.Log.Next() - a.Log.First() + b.Log.Next() - b.Log.First() }
+		for i := range 100 {
+			f.put(a, 1, 10)
+			f.put(b, 1, 10)
+			synctest.Wait()
+			if n := left(); n > 64+4 || n < min(int64(2*i+2), 64-8) { // a segment is sealed at 4 records
+				t.Fatalf("%d records are kept after %d", n, 2*i+2)
+			}
+		}
+		if n := a.Stream.Dropped.Load(); n != 200-left() {
+			t.Fatalf("%d records counted as dropped, %d are", n, 200-left())
+		}
+	})
+	t.Run("reject-new", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t)
+			defer f.close()
+			f.mustOpen(Spec{Name: "s", Filters: []string{"#"}, Partitions: 1, MaxBytes: 1 << 30, MaxRecords: 10, RejectNew: true})
+			p := f.set.Partitions[0]
+			f.set.Start(func(*Partition, int64) {}, noHooks)
+			f.put(p, 9, 10)
+			if p.Stream.Full() {
+				t.Fatal("full below the limit")
+			}
+			f.put(p, 1, 10)
+			synctest.Wait()
+			if !p.Stream.Full() || p.Log.First() != 0 {
+				t.Fatal("at the limit it is full, and nothing is deleted")
+			}
+		})
+	})
+}
+
 func TestRejectNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

@@ -152,7 +152,8 @@ func (d *StreamDetail) Normalize() {
 type Retention struct {
 	MaxAgeS        int64  `json:"max_age_s"`
 	MaxBytes       int64  `json:"max_bytes"`
-	Full           string `json:"full"` // drop-oldest or reject-new
+	MaxRecords     int64  `json:"max_records"` // 0: no limit
+	Full           string `json:"full"`        // drop-oldest or reject-new
 	RemovedRecords int64  `json:"removed_records"`
 	HeldBy         string `json:"held_by"` // the uplink that retention by age waits for; empty: none
 }
