@@ -24,7 +24,10 @@ type given struct {
 // in which they are encoded, so the one that sets an alias comes first; out buffers are dropped only with the
 // connection.
 func (c *Conn) alias(out *packet.PublishOut) {
-	g := c.given
+	if c.extra == nil {
+		return
+	}
+	g := c.extra.given
 	if g == nil || len(out.Topic) < aliasTopicMin || len(out.Topic) > aliasTopicMax {
 		return
 	}

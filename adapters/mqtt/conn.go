@@ -1,6 +1,8 @@
 package mqtt
 
 import (
+	"math"
+
 	"edgehub/adapters/eventloop"
 	"edgehub/adapters/mqtt/packet"
 	"edgehub/hub/broker"
@@ -21,27 +23,23 @@ const (
 // Fields are ordered and sized for the many connections that are idle.
 type Conn struct {
 	t      eventloop.Conn
-	on     *eventloop.Listener
 	l      *loop
 	client *broker.Client // nil before CONNACK and after a takeover
 	out    []byte         // queued output; nil when there is none
-	acks   ackQueue
-	topics *aliases // topic aliases of the client, nil until it uses one
-	rate   *rate    // nil until the client publishes under a limit
-	given  *given   // topic aliases towards the client, nil when it takes none
+	extra  *extra         // nil until there is any
 
-	seenMs      int64 // hub time of the last packet, to the tick
-	sinceMs     int64 // hub time of the connection
-	keepAliveMs int64 // one and a half times the keep-alive; 0: none
-	dueMs       int64
-	prev, next  *Conn  // in the wheel
-	in, sent    uint64 // messages from and to the client
-	buffered    int    // bytes the socket had not taken, when last looked at
+	seenMs     int64 // hub time of the last packet, to the tick
+	dueMs      int64
+	prev, next *Conn  // in the wheel
+	in, sent   uint64 // messages from and to the client
 
-	need      int32 // bytes that the next packet needs to be complete
+	acks      ackQueue
+	sinceS    uint32 // hub time of the connection, seconds
+	buffered  int32  // bytes the socket had not taken, when last looked at
+	need      int32  // bytes that the next packet needs to be complete
 	maxPacket uint32
-	keepAlive uint16
-	unacked   uint16 // QoS 1 publishes from the client that wait for their commit
+	on        uint16 // the listener, by its index
+	keepAlive uint16 // seconds
 	slot      int16
 	phase     phase
 	version   byte
@@ -53,6 +51,24 @@ type Conn struct {
 	problems  bool // the client wants reason strings [MQTT-3.1.2-29]
 	expires   bool // MQTT 5: the session outlives the connection
 }
+
+// extra is what only some connections need.
+type extra struct {
+	topics *aliases // topic aliases of the client, nil until it uses one
+	rate   *rate    // nil until the client publishes under a limit
+	given  *given   // topic aliases towards the client, nil when it takes none
+}
+
+// more returns the extra of a connection that is about to need some.
+func (c *Conn) more() *extra {
+	if c.extra == nil {
+		c.extra = &extra{}
+	}
+	return c.extra
+}
+
+// keepAliveMs is one and a half times the keep-alive, 0: none.
+func (c *Conn) keepAliveMs() int64 { return int64(c.keepAlive) * 1500 }
 
 // consume handles the complete packets in b and returns how many bytes it is done with.
 func (c *Conn) consume(b []byte) int {
@@ -236,7 +252,7 @@ func (c *Conn) Flush() {
 		c.hangUp()
 		return
 	}
-	if c.buffered > c.l.s.o.OutboundPerClient*2+packetSlack && c.phase == phaseConnected {
+	if int(c.buffered) > c.l.s.o.OutboundPerClient*2+packetSlack && c.phase == phaseConnected {
 		// Deliveries stop long before; what grows here are answers to a client that does not read them.
 		c.l.s.Stats.SlowClosed.Add(1)
 		c.phase = phaseClosing
@@ -265,11 +281,11 @@ const packetSlack = 64 << 10
 
 // account refreshes how much the socket has not taken, for this connection and for the hub.
 func (c *Conn) account() {
-	n := c.t.OutboundBuffered()
+	n := int32(min(c.t.OutboundBuffered(), math.MaxInt32))
 	if n == c.buffered {
 		return
 	}
-	c.l.s.buffered.Add(int64(n - c.buffered))
+	c.l.s.buffered.Add(int64(n) - int64(c.buffered))
 	c.buffered = n
 	if n > 0 && !c.slow {
 		c.slow = true
@@ -286,7 +302,7 @@ func (c *Conn) Room(n int) bool {
 	if c.buffered > 0 {
 		c.account()
 	}
-	have := c.buffered + len(c.out)
+	have := int(c.buffered) + len(c.out)
 	if have == 0 && n < packetSlack {
 		return true
 	}

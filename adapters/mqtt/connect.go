@@ -53,7 +53,7 @@ func (c *Conn) onConnect(body []byte) error {
 
 // login asks who the client is. When a password has to be hashed the answer comes later, to loggedIn.
 func (c *Conn) login(p *packet.Connect, req broker.ConnectRequest) (v auth.Verdict, decided bool) {
-	q := &auth.Attempt{ClientID: req.ClientID, Address: remoteIP(c.t.RemoteAddr()), Anonymous: c.l.s.o.Listeners[c.on.Index].AllowAnonymous,
+	q := &auth.Attempt{ClientID: req.ClientID, Address: remoteIP(c.t.RemoteAddr()), Anonymous: c.l.s.o.Listeners[c.on].AllowAnonymous,
 		HasUser: p.HasUsername, User: string(p.Username), Password: slices.Clone(p.Password), CertName: c.certName()}
 	return c.l.s.o.Auth.Login(q, func(v auth.Verdict) {
 		c.l.b.Post(func() { c.loggedIn(v, req) })
@@ -162,7 +162,7 @@ func (c *Conn) request(p *packet.Connect) (req broker.ConnectRequest, assigned s
 func (c *Conn) settle(p *packet.Connect) {
 	c.maxPacket = p.MaxPacket
 	if p.TopicAliasMax > 0 {
-		c.given = &given{max: min(int(p.TopicAliasMax), aliasesGiven), names: map[string]uint16{}}
+		c.more().given = &given{max: min(int(p.TopicAliasMax), aliasesGiven), names: map[string]uint16{}}
 	}
 	c.keepAlive = p.KeepAlive
 	if m := c.l.s.o.KeepAliveMax; m > 0 && (c.keepAlive == 0 || int(c.keepAlive) > m) {
@@ -171,7 +171,6 @@ func (c *Conn) settle(p *packet.Connect) {
 	if c.version < packet.V5 { // older clients are not told, so theirs holds
 		c.keepAlive = p.KeepAlive
 	}
-	c.keepAliveMs = int64(c.keepAlive) * 1500
 }
 
 // pending prepares the CONNACK; it is sent by Attached.
@@ -216,7 +215,7 @@ func (c *Conn) Attached(client *broker.Client, present bool) {
 		c.out[connackFlags(c.out)] |= 1
 	}
 	c.l.wheel.remove(c)
-	c.l.wheel.add(c, c.seenMs+max(c.keepAliveMs, wheelStepMs))
+	c.l.wheel.add(c, c.seenMs+max(c.keepAliveMs(), wheelStepMs))
 	c.markDirty()
 	if c.need == 0 {
 		eventloop.Nudge(c.t) // input that was held while the session was on its way

@@ -19,8 +19,8 @@ type Info struct {
 
 // Info returns what operators see of the connection.
 func (c *Conn) Info() Info {
-	return Info{Remote: c.t.RemoteAddr(), Local: c.t.LocalAddr(), Protocol: protocolName(c.version), ConnectedMs: c.sinceMs,
-		KeepAliveS: int(c.keepAlive), Clean: c.clean, Outbound: c.buffered + len(c.out), In: c.in, Out: c.sent}
+	return Info{Remote: c.t.RemoteAddr(), Local: c.t.LocalAddr(), Protocol: protocolName(c.version), ConnectedMs: int64(c.sinceS) * 1000,
+		KeepAliveS: int(c.keepAlive), Clean: c.clean, Outbound: int(c.buffered) + len(c.out), In: c.in, Out: c.sent}
 }
 
 func protocolName(v byte) string {

@@ -38,10 +38,11 @@ func (c *Conn) admit(p *packet.Publish, now int64) byte {
 	if o.PublishMessages == 0 && o.PublishBytes == 0 {
 		return broker.CodeOK
 	}
-	if c.rate == nil {
-		c.rate = &rate{lastMs: now - 1000}
+	x := c.more()
+	if x.rate == nil {
+		x.rate = &rate{lastMs: now - 1000}
 	}
-	if !c.rate.allow(now, o.PublishMessages, o.PublishBytes, int64(len(p.Topic)+len(p.Payload))) {
+	if !x.rate.allow(now, o.PublishMessages, o.PublishBytes, int64(len(p.Topic)+len(p.Payload))) {
 		c.l.s.Stats.RateRefused.Add(1)
 		return broker.CodeQuotaExceeded
 	}

@@ -51,7 +51,7 @@ func TestAckQueue(t *testing.T) {
 	}
 	for _, ok := q.next(); ok; _, ok = q.next() {
 	}
-	if q.trim(); q.list != nil || q.len() != 0 {
+	if q.trim(); q.w != nil || q.len() != 0 {
 		t.Fatal("an empty queue holds memory")
 	}
 	if e := q.done(12345, 0); e.id != 0 {

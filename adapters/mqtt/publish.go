@@ -55,14 +55,15 @@ func (c *Conn) topic(p *packet.Publish) ([]byte, error) {
 		if p.Alias > aliasMax {
 			return nil, errAlias
 		}
-		if c.topics == nil {
-			c.topics = &aliases{}
+		x := c.more()
+		if x.topics == nil {
+			x.topics = &aliases{}
 		}
 		if len(name) > 0 {
-			if c.topics[p.Alias] != string(name) {
-				c.topics[p.Alias] = string(name)
+			if x.topics[p.Alias] != string(name) {
+				x.topics[p.Alias] = string(name)
 			}
-		} else if s := c.topics[p.Alias]; s != "" {
+		} else if s := x.topics[p.Alias]; s != "" {
 			name = unsafe.Slice(unsafe.StringData(s), len(s))
 		} else {
 			return nil, errAliasUnset
@@ -91,7 +92,7 @@ func (l *loop) levels(name []byte) bool {
 
 func (c *Conn) publishAcked(p *packet.Publish, m *message.Message) error {
 	if c.version >= packet.V5 {
-		if int(c.unacked)+c.client.Inbound.Len() >= c.l.s.o.ReceiveMaximum && (p.QoS != 2 || !c.client.Inbound.Pending(p.ID)) {
+		if c.acks.qos1()+c.client.Inbound.Len() >= c.l.s.o.ReceiveMaximum && (p.QoS != 2 || !c.client.Inbound.Pending(p.ID)) {
 			return errReceiveMax
 		}
 	} else if c.acks.len() >= 65535 {
@@ -111,9 +112,6 @@ func (c *Conn) publishAcked(p *packet.Publish, m *message.Message) error {
 		}
 	}
 	seq := c.acks.add(p.ID, p.QoS)
-	if p.QoS == 1 {
-		c.unacked++
-	}
 	code := c.admit(p, m.TimeMs)
 	if code == broker.CodeOK {
 		code = c.l.b.Publish(c.client, c, seq, m)
@@ -144,8 +142,6 @@ func (c *Conn) Ack(seq uint32, code byte) {
 			if e.code >= 0x80 {
 				c.l.b.Forget(c.client, e.id)
 			}
-		} else {
-			c.unacked--
 		}
 		if e.code >= 0x80 && e.code != broker.CodeNotAuthorized && c.version < packet.V5 {
 			// Older versions cannot refuse: without an acknowledgement the client repeats it after reconnecting. A topic

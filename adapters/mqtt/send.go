@@ -18,7 +18,7 @@ func (c *Conn) Send(d *broker.Delivery) bool {
 		return true // it stays in flight, and is sent again after the reconnect
 	}
 	c.sent++
-	if d.Shared != nil && len(d.SubIDs) == 0 && !d.Dup && c.given == nil {
+	if d.Shared != nil && len(d.SubIDs) == 0 && !d.Dup && (c.extra == nil || c.extra.given == nil) {
 		return c.sendShared(d)
 	}
 	out := c.packet(d)

@@ -177,7 +177,7 @@ func (s *Server) OnOpen(t eventloop.Conn, el *eventloop.Loop, on *eventloop.List
 	}
 	l := el.State.(*loop)
 	now := s.o.Clock.Coarse()
-	c := &Conn{t: t, on: on, l: l, seenMs: now, sinceMs: now}
+	c := &Conn{t: t, on: uint16(on.Index), l: l, seenMs: now, sinceS: uint32(now / 1000)}
 	l.wheel.add(c, c.seenMs+s.o.ConnectTimeout.Milliseconds())
 	return c
 }
@@ -284,10 +284,10 @@ func (l *loop) judge(c *Conn, now int64) int64 {
 		return 0
 	}
 	c.trim()
-	if c.keepAliveMs == 0 { // in the wheel all the same: it is the list of the loop's connections
+	if c.keepAlive == 0 { // in the wheel all the same: it is the list of the loop's connections
 		return now + wheelSlots*wheelStepMs/2
 	}
-	if due := c.seenMs + c.keepAliveMs; due > now {
+	if due := c.seenMs + c.keepAliveMs(); due > now {
 		return due
 	}
 	l.s.Stats.KeepAlive.Add(1)

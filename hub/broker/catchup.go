@@ -203,7 +203,7 @@ func (k *catchup) give(n int64) {
 	k.mu.Unlock()
 	for _, a := range next {
 		a.loop.Post(func() {
-			if c := a.client; c != nil && c.chunk == nil && !c.reading && a.loop.wants(c) {
+			if c := a.client; c != nil && (c.owed == nil || c.owed.chunk == nil) && !c.reading && a.loop.wants(c) {
 				a.loop.wantPump(c)
 				return
 			}
@@ -242,22 +242,22 @@ func (l *Loop) pump() {
 
 // pumpClient delivers from the client's chunk and has the next one read when it is used up.
 func (l *Loop) pumpClient(c *Client) {
-	if c.chunk != nil {
-		if !l.deliverChunk(c) {
+	if o := c.owed; o != nil && o.chunk != nil {
+		if !l.deliverChunk(c, o.chunk) {
 			l.markActive(c)
 			return // an acknowledgement or the tick goes on
 		}
-		for _, n := range c.chunk.next {
+		for _, n := range o.chunk.next {
 			if cur := c.Cursor(n.Part); cur != nil && cur.Behind {
 				cur.Next = max(cur.Next, n.Offset)
 			}
 		}
-		failed := c.chunk.failed
+		failed := o.chunk.failed
 		if failed {
 			l.markActive(c)
 		}
-		l.b.catchup.free(c.chunk)
-		if c.chunk = nil; failed {
+		l.b.catchup.free(o.chunk)
+		if o.chunk = nil; failed {
 			return
 		}
 	}
@@ -278,17 +278,14 @@ func (l *Loop) pumpClient(c *Client) {
 
 // wants reports whether the client has something to read and could take some of it.
 func (l *Loop) wants(c *Client) bool {
-	if len(c.resend) > 0 || len(c.retq) > 0 {
-		return true
-	}
-	return c.IsBehind() && c.Flights.Len() < c.window
+	return c.owed.toRead() || c.IsBehind() && !c.isFull()
 }
 
 // goLive moves cursors that have arrived back to the live flow.
 func (l *Loop) goLive(c *Client) {
 	for i := range c.Cursors {
 		cur := &c.Cursors[i]
-		if cur.Behind && len(c.retq) == 0 && len(c.resend) == 0 && cur.Next >= l.handled[cur.Part] && cur.Next >= cur.Floor {
+		if cur.Behind && !c.owed.toRead() && cur.Next >= l.handled[cur.Part] && cur.Next >= cur.Floor {
 			cur.Behind = false
 			c.reached(cur.Part, cur.Next)
 		}
@@ -297,9 +294,10 @@ func (l *Loop) goLive(c *Client) {
 
 func (l *Loop) newJob(c *Client) *job {
 	j := &job{to: c.att, id: c.ClientID, gen: c.gen}
+	o := c.owed
 	switch {
-	case len(c.resend) > 0:
-		for _, id := range c.resend[:min(len(c.resend), chunkItems)] {
+	case o != nil && len(o.resend) > 0:
+		for _, id := range o.resend[:min(len(o.resend), chunkItems)] {
 			if f := c.Flights.Get(id); f != nil {
 				j.resend = append(j.resend, flightRef{f.ID, f.State, f.Part, f.Offset,
 					session.Grant{QoS: f.QoS, RetainAsPublished: f.RetainAsPublished, SubIDs: f.SubIDs}})
@@ -307,8 +305,8 @@ func (l *Loop) newJob(c *Client) *job {
 				j.resend = append(j.resend, flightRef{id: id})
 			}
 		}
-	case len(c.retq) > 0:
-		j.ret = slices.Clone(c.retq[:min(len(c.retq), retainedStep)])
+	case o != nil && len(o.retq) > 0:
+		j.ret = slices.Clone(o.retq[:min(len(o.retq), retainedStep)])
 	default:
 		// Each job begins with another partition: one that never comes to its end would keep the others waiting.
 		c.turn++
@@ -330,13 +328,12 @@ func (l *Loop) chunkRead(j *job, ch *chunk) {
 		return
 	}
 	c.reading = false
-	c.chunk = ch
+	c.owe().chunk = ch
 	l.wantPump(c)
 }
 
 // deliverChunk delivers until the chunk is used up (true) or the client can take no more (false).
-func (l *Loop) deliverChunk(c *Client) bool {
-	ch := c.chunk
+func (l *Loop) deliverChunk(c *Client, ch *chunk) bool {
 	for ; ch.pos < len(ch.items); ch.pos++ {
 		it := &ch.items[ch.pos]
 		ok := true
@@ -382,14 +379,14 @@ func (l *Loop) deliverRecord(c *Client, ch *chunk, it *chunkItem) bool {
 	case qos == 0 && it.offset < cur.Zero: // not queued for absent sessions
 	case qos == 0 && l.b.o.Clock.NowMs()-it.timeMs > l.b.o.Limits.QoS0LagMs:
 		l.b.Stats.DroppedQoS0.Add(1)
-		c.dropped++
+		c.owe().dropped++
 	case qos == 0:
 		if !c.conn.Room(size) {
 			return false
 		}
 		l.send(c, Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: l.msg.Retain && it.grant.RetainAsPublished})
-	case (qos == 2 || c.group != nil) && len(c.skip) > 0 && c.skip[flightKey{it.part, it.offset}]:
-	case c.Flights.Len() >= c.window || !c.conn.Room(size):
+	case (qos == 2 || c.group != nil) && c.owed != nil && c.owed.skip[flightKey{it.part, it.offset}]:
+	case c.isFull() || !c.conn.Room(size):
 		return false
 	default:
 		cur.Next = it.offset + 1 // before the packet can leave
@@ -412,12 +409,12 @@ func (l *Loop) launch(c *Client, it *chunkItem, qos byte, retained bool) {
 }
 
 func (l *Loop) deliverRetained(c *Client, ch *chunk, it *chunkItem) bool {
-	if len(c.retq) == 0 {
+	if len(c.owed.retq) == 0 { // that there is a chunk is owed
 		return true
 	}
 	if it.kind == itemRetained && l.prepare(ch, it) && c.mayReceive(l.msg.Topic) {
 		qos := min(l.msg.QoS, it.grant.QoS)
-		if !c.conn.Room(it.c-it.t+packetOverhead) || qos > 0 && c.Flights.Len() >= c.window {
+		if !c.conn.Room(it.c-it.t+packetOverhead) || qos > 0 && c.isFull() {
 			return false
 		}
 		if qos > 0 {
@@ -426,14 +423,14 @@ func (l *Loop) deliverRetained(c *Client, ch *chunk, it *chunkItem) bool {
 			l.send(c, Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: true})
 		}
 	}
-	c.popRetained()
+	c.owed.popRetained()
 	return true
 }
 
-func (c *Client) popRetained() {
-	c.retq = c.retq[1:]
-	if len(c.retq) == 0 {
-		c.retq = nil
+func (o *owed) popRetained() {
+	o.retq = o.retq[1:]
+	if len(o.retq) == 0 {
+		o.retq = nil
 	}
 }
 
@@ -450,7 +447,7 @@ func (l *Loop) resendFlight(c *Client, ch *chunk, it *chunkItem) bool {
 		l.b.Stats.DroppedTrimmed.Add(1)
 	default:
 		// What the client has not seen on this connection does not count against its window yet [MQTT-3.3.4-9].
-		if c.Flights.Len()-c.unsent >= c.window || !c.conn.Room(it.c-it.t+packetOverhead) {
+		if c.Flights.Len()-c.owed.unsent >= int(c.window) || !c.conn.Room(it.c-it.t+packetOverhead) {
 			return false
 		}
 		alive := l.prepare(ch, it)
@@ -468,12 +465,11 @@ func (l *Loop) resendFlight(c *Client, ch *chunk, it *chunkItem) bool {
 		l.send(c, Delivery{Msg: &l.msg, QoS: f.QoS, ID: f.ID, Dup: true, SubIDs: f.SubIDs,
 			Retain: f.Retained || l.msg.Retain && f.RetainAsPublished})
 	}
-	if f = c.Flights.Get(it.id); f != nil && f.Unsent {
-		f.Unsent = false
-		c.unsent--
+	if f = c.Flights.Get(it.id); f != nil {
+		c.nowSent(f)
 	}
-	if len(c.resend) > 0 {
-		c.resend = c.resend[1:]
+	if o := c.owed; len(o.resend) > 0 {
+		o.resend = o.resend[1:]
 	}
 	return true
 }

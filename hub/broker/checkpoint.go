@@ -35,7 +35,7 @@ type vector struct {
 
 // markActive has a client's positions looked at in the next checkpoint.
 func (l *Loop) markActive(c *Client) {
-	if a := c.att; !a.active && (c.Persistent() || a.pumping || c.chunk != nil || len(c.starved) > 0) {
+	if a := c.att; !a.active && (c.Persistent() || a.pumping || c.owed != nil && (c.owed.chunk != nil || len(c.owed.starved) > 0)) {
 		a.active = true
 		l.active = append(l.active, a)
 	}
@@ -147,29 +147,41 @@ func (l *Loop) settleClient(c *Client, at, previous []int64) bool {
 		}
 		i++
 	}
-	if c.chunk != nil && c.chunk.pos == c.chunk.seen && l.b.catchup.contended() {
-		// Others wait for memory that this one does not use. Nothing is lost: positions move only on delivery.
-		l.b.catchup.free(c.chunk)
-		c.chunk = nil
-		c.gen++
-		c.reading = false
-	} else if c.chunk != nil {
-		c.chunk.seen = c.chunk.pos
-	}
-	busy := c.IsBehind() || len(c.retq) > 0 || len(c.resend) > 0
+	l.settleOwed(c)
+	busy := c.IsBehind() || c.owed.toRead()
 	if busy {
 		l.wantPump(c)
-	} else if !c.IsBehind() {
-		c.skip = nil
+	} else if c.owed != nil {
+		c.owed.skip = nil
 	}
-	if !c.Persistent() {
-		return busy
+	if c.Persistent() {
+		if v := l.b.vector.stored.Load(); v != nil && c.owed != nil {
+			c.owed.exact = slices.DeleteFunc(c.owed.exact, func(at session.Position) bool { return (*v)[at.Part] >= at.Offset })
+		}
+		l.b.putPositions(c, previous)
+		busy = busy || c.Flights.Len() > 0 || len(c.Cursors) > 0 || c.owed != nil && len(c.owed.exact) > 0
 	}
-	if v := l.b.vector.stored.Load(); v != nil {
-		c.exact = slices.DeleteFunc(c.exact, func(at session.Position) bool { return (*v)[at.Part] >= at.Offset })
+	if c.owed != nil && c.owed.isBare() {
+		c.owed = nil
 	}
-	l.b.putPositions(c, previous)
-	return busy || c.Flights.Len() > 0 || len(c.Cursors) > 0 || len(c.exact) > 0
+	return busy
+}
+
+// settleOwed takes a chunk away whose client makes no progress while others wait for the memory. Nothing is lost with
+// it: positions move only on delivery.
+func (l *Loop) settleOwed(c *Client) {
+	if c.owed == nil || c.owed.chunk == nil {
+		return
+	}
+	ch := c.owed.chunk
+	if ch.pos != ch.seen || !l.b.catchup.contended() {
+		ch.seen = ch.pos
+		return
+	}
+	l.b.catchup.free(ch)
+	c.owed.chunk = nil
+	c.gen++
+	c.reading = false
 }
 
 // putPositions stores where a session is. below is the vector that covers a connected session; without it everything
@@ -208,7 +220,7 @@ func (b *Broker) Clients(fn func(ClientInfo)) {
 			defer close(done)
 			for _, c := range list {
 				if l.owns(c) && c.att != nil {
-					fn(ClientInfo{c.ClientID, c.conn, c.Expiry, len(c.Subs), c.Flights.Len(), c.dropped, b.inbox(c), c.user})
+					fn(ClientInfo{c.ClientID, c.conn, c.Expiry, len(c.Subs), c.Flights.Len(), c.droppedSlow(), b.inbox(c), userName(c.user)})
 				}
 			}
 		})
@@ -218,6 +230,14 @@ func (b *Broker) Clients(fn func(ClientInfo)) {
 			return
 		}
 	}
+}
+
+// droppedSlow is how many QoS 0 messages were too old when the client had room.
+func (c *Client) droppedSlow() int64 {
+	if c.owed == nil {
+		return 0
+	}
+	return c.owed.dropped
 }
 
 func (b *Broker) inbox(c *Client) (n int64) {
@@ -234,7 +254,7 @@ func (b *Broker) subsSnapshot(l *Loop, list *[]*Client) {
 	for i := range b.reg.shards {
 		sh := &b.reg.shards[i]
 		sh.mu.Lock()
-		for _, c := range sh.clients {
+		for c := range sh.clients.all() {
 			if c.owner == l {
 				*list = append(*list, c)
 			}

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"hash/maphash"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,56 +17,111 @@ import (
 // loop; while offline by whoever holds its registry shard.
 type Client struct {
 	session.Session
-	conn    Conn
-	att     *attachment
-	window  int          // messages in flight at most
-	dropped int64        // QoS 0 messages too old to be sent when the client had room
-	user    string       // who has the session, empty: anonymous
-	rights  *auth.Rights // see rights.go; nil: everything
-	okTopic string       // the last topic that it was allowed to publish to
+	conn   Conn
+	att    *attachment
+	user   *string // who has the session, nil: anonymous
+	access *access // what it may do, see rights.go; nil: everything
+	owed   *owed   // see there; nil: nothing
+	pace   *pace   // see pace.go; nil: not behind
+	group  *group  // this is the inbox of a shared subscription, see share.go
 
+	will       *Will  // fired when the connection goes without DISCONNECT; of an offline session: still delayed
+	willSeq    uint64 // of the will record, 0: none
+	lastStored uint64 // last number of an inbound QoS 2 publish, in the session record
+
+	gen     uint32 // rises when what a reader is about to bring has become useless
+	window  uint16 // messages in flight at most
+	turn    uint16 // of the cursors in reading
+	reading bool   // a read is under way, see catchup.go
+
+	// What the metadata has of this session, see state.go.
+	stored        bool // a session record
+	positioned    bool // a position record
+	inboundStored bool // a record of inbound QoS 2
+	crashed       bool // during recovery: was connected when the hub ended
+
+	// refusals are noted by whoever fails to write, in the partition's lock, whatever loop has the session.
+	refusals atomic.Pointer[refusals]
+
+	// Guarded by the registry shard.
+	holder  *string  // the user of the connection that has the session or asked for it last
+	owner   *Loop    // nil: offline
+	contest *contest // nil: nobody has ever asked for it while it was connected
+
+	timer *timer // guarded by timers.mu; nil while connected
+}
+
+// owed is what a client needs only while it does not simply keep up: most of many connections are idle, and an idle one
+// has none. Owned as the Client is.
+type owed struct {
 	// Reading from the log, see catchup.go.
 	resend  []uint16  // packet ids to send again, in order
 	unsent  int       // messages in flight that are marked Unsent
 	retq    []retItem // retained messages for new subscriptions
 	chunk   *chunk
-	reading bool   // a read is under way
-	turn    uint16 // of the cursors in reading
-	gen     uint32
+	dropped int64 // QoS 0 messages too old to be sent when the client had room
 
-	// What the metadata has of this session, see state.go.
-	stored        bool   // a session record
-	positioned    bool   // a position record
-	willSeq       uint64 // of the will record, 0: none
-	inboundStored bool   // a record of inbound QoS 2
-	lastStored    uint64 // last number of an inbound QoS 2 publish, in the session record
 	// exact holds positions in live partitions that the position record must name until the vector has passed them:
 	// QoS 2 messages below were completed and have no record any more.
 	exact   []session.Position
 	skip    map[flightKey]bool // in flight at a crash: not to be delivered anew
-	crashed bool               // during recovery: was connected when the hub ended
+	starved []*member          // shares in groups whose messages it had no room for
+}
 
-	// Numbers of QoS 2 publishes that were refused and are still in Inbound. Whoever fails to write notes them, in the
-	// partition's lock, whatever loop has the session.
-	refusals struct {
-		sync.Mutex
-		seqs []uint64
+// owe returns what is owed to the client, to be added to.
+func (c *Client) owe() *owed {
+	if c.owed == nil {
+		c.owed = &owed{}
 	}
+	return c.owed
+}
 
-	group   *group    // this is the inbox of a shared subscription, see share.go
-	starved []*member // shares in groups whose messages it had no room for
+// isBare reports that there is nothing worth keeping.
+func (o *owed) isBare() bool {
+	return len(o.resend) == 0 && o.unsent == 0 && len(o.retq) == 0 && o.chunk == nil && o.dropped == 0 && len(o.exact) == 0 &&
+		len(o.skip) == 0 && len(o.starved) == 0
+}
 
-	will *Will // fired when the connection goes without DISCONNECT; of an offline session: still delayed
+// toRead reports whether something is to be read, or was read, from elsewhere than behind the cursors.
+func (o *owed) toRead() bool { return o != nil && (len(o.retq) > 0 || len(o.resend) > 0) }
 
-	// Guarded by the registry shard.
-	holder   string // the user of the connection that has the session or asked for it last
-	owner    *Loop  // nil: offline
+// hasMore reports whether the client has something to come besides what it gets live.
+func (c *Client) hasMore() bool {
+	return len(c.Cursors) > 0 || c.owed != nil && (c.owed.chunk != nil || c.owed.toRead())
+}
+
+// contest is about who gets a session that is connected. Guarded by the registry shard.
+type contest struct {
 	next     *claim
 	takenMs  int64 // hub time from which takeovers are counted
 	takeover int   // since then
+}
 
-	pace  *pace    // see pace.go
-	timer timerRef // guarded by timers.mu
+// contested returns the contest about the session, beginning one if need be. Under the registry shard's lock.
+func (c *Client) contested() *contest {
+	if c.contest == nil {
+		c.contest = &contest{}
+	}
+	return c.contest
+}
+
+// claimed reports whether another connection waits for the session. Under the registry shard's lock.
+func (c *Client) claimed() bool { return c.contest != nil && c.contest.next != nil }
+
+// Users are kept by reference: many devices have none.
+
+func keepUser(name string) *string {
+	if name == "" {
+		return nil
+	}
+	return &name
+}
+
+func userName(u *string) string {
+	if u == nil {
+		return ""
+	}
+	return *u
 }
 
 // attachment is one stay of a session on a loop. Matches that were cached before the session moved on still point to
@@ -114,14 +170,14 @@ type registry struct {
 
 type shard struct {
 	mu        sync.Mutex
-	clients   map[string]*Client
+	clients   clientTable
 	connected int
 }
 
 func (r *registry) init() {
 	r.seed = maphash.MakeSeed()
 	for i := range r.shards {
-		r.shards[i].clients = map[string]*Client{}
+		r.shards[i].clients.seed = r.seed
 	}
 }
 
@@ -134,7 +190,7 @@ func (r *registry) counts() (connected, sessions int) {
 		s := &r.shards[i]
 		s.mu.Lock()
 		connected += s.connected
-		sessions += len(s.clients)
+		sessions += s.clients.len()
 		s.mu.Unlock()
 	}
 	return connected, sessions
@@ -148,23 +204,24 @@ func (l *Loop) Connect(conn Conn, req ConnectRequest) (code byte) {
 	cl := &claim{loop: l, conn: conn, req: req}
 	sh := l.b.reg.shard(req.ClientID)
 	sh.mu.Lock()
-	c := sh.clients[req.ClientID]
+	c := sh.clients.get(req.ClientID)
 	switch {
 	case c != nil && c.foreign(req.User):
 		sh.mu.Unlock()
 		return CodeClientIDNotValid
 	case c == nil:
 		c = &Client{Session: session.Session{ClientID: req.ClientID}}
-		sh.clients[req.ClientID] = c
+		sh.clients.put(c)
 		fallthrough
 	case c.owner == nil:
-		c.owner, c.holder = l, req.User
+		c.owner, c.holder = l, keepUser(req.User)
 		sh.connected++
 		sh.mu.Unlock()
 		l.attach(c, cl)
 	default:
-		loser, owner := c.next, c.owner
-		c.next, c.holder = cl, req.User
+		ct := c.contested()
+		loser, owner := ct.next, c.owner
+		ct.next, c.holder = cl, keepUser(req.User)
 		sh.mu.Unlock()
 		l.b.Stats.Takeovers.Add(1)
 		if loser != nil {
@@ -188,18 +245,19 @@ func (l *Loop) Flaps(id string) bool {
 	sh := l.b.reg.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	c := sh.clients[id]
+	c := sh.clients.get(id)
 	if c == nil || c.owner == nil {
 		return false
 	}
-	if now-c.takenMs >= 60_000 {
-		c.takenMs, c.takeover = now, 0
+	ct := c.contested()
+	if now-ct.takenMs >= 60_000 {
+		ct.takenMs, ct.takeover = now, 0
 	}
-	if c.takeover >= limit {
+	if ct.takeover >= limit {
 		l.b.Stats.Flapping.Add(1)
 		return true
 	}
-	c.takeover++
+	ct.takeover++
 	return false
 }
 
@@ -237,20 +295,22 @@ func (l *Loop) wanted(c *Client) bool {
 	sh := l.b.reg.shard(c.ClientID)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return c.owner == l && c.next != nil
+	return c.owner == l && c.claimed()
 }
 
 // pass gives a detached session to its next claim, or leaves it offline. It reports which.
 func (l *Loop) pass(c *Client) (offline bool) {
 	sh := l.b.reg.shard(c.ClientID)
 	sh.mu.Lock()
-	cl := c.next
-	c.next = nil
+	var cl *claim
+	if c.contest != nil {
+		cl, c.contest.next = c.contest.next, nil
+	}
 	if cl == nil {
 		c.owner = nil
 		sh.connected--
 		if !c.Persistent() {
-			delete(sh.clients, c.ClientID)
+			sh.clients.remove(c.ClientID)
 		} else {
 			l.b.timers.scheduleAt(c, l.b.o.Clock.NowMs())
 		}
@@ -267,7 +327,7 @@ func (l *Loop) pass(c *Client) (offline bool) {
 func (l *Loop) attach(c *Client, cl *claim) {
 	l.b.timers.cancel(c)
 	// What a user has left is not for an anonymous client: that session ends. What was left without a user may be taken on.
-	present := c.Persistent() && !cl.req.Clean && (c.user == "" || c.user == cl.req.User)
+	present := c.Persistent() && !cl.req.Clean && (c.user == nil || *c.user == cl.req.User)
 	if !present {
 		if c.will != nil { // the delayed will of a session that ends here [MQTT-3.1.3.2.2]
 			l.b.fireWill(c)
@@ -276,9 +336,9 @@ func (l *Loop) attach(c *Client, cl *claim) {
 		l.b.startInbound(&c.Inbound)
 	}
 	c.Expiry, c.ExpiresMs = cl.req.Expiry, 0
-	c.conn, c.window = cl.conn, max(min(cl.req.Window, l.b.o.Limits.ReceiveMaximum), 1)
+	c.conn, c.window = cl.conn, uint16(max(min(cl.req.Window, l.b.o.Limits.ReceiveMaximum, math.MaxUint16), 1))
 	c.att = &attachment{client: c, loop: l}
-	c.user = cl.req.User
+	c.user = keepUser(cl.req.User)
 	l.makeRights(c)
 	c.will = cl.req.Will
 	l.clients++
@@ -289,13 +349,15 @@ func (l *Loop) attach(c *Client, cl *claim) {
 	}
 	l.b.putWill(c)
 	l.floor(c)
-	c.resend = c.Flights.Ordered()
-	c.unsent = len(c.resend)
-	for _, id := range c.resend {
-		c.Flights.Get(id).Unsent = true
+	if c.Flights.Len() > 0 {
+		again := c.Flights.Ordered()
+		c.owe().resend, c.owed.unsent = again, len(again)
+		for _, id := range again {
+			c.Flights.Get(id).Unsent = true
+		}
 	}
 	cl.conn.Attached(c, present)
-	if c.conn == cl.conn && (len(c.resend) > 0 || c.IsBehind()) {
+	if c.conn == cl.conn && (c.owed.toRead() || c.IsBehind()) {
 		l.wantPump(c)
 	}
 }
@@ -309,6 +371,9 @@ func (l *Loop) floor(c *Client) {
 		cur.Zero = cur.Floor
 	}
 }
+
+// isFull reports that as many messages are in flight as the client takes.
+func (c *Client) isFull() bool { return c.Flights.Len() >= int(c.window) }
 
 // Conn returns the connection of an attached client.
 func (c *Client) Conn() Conn { return c.conn }
@@ -364,15 +429,18 @@ func (l *Loop) detach(c *Client) bool {
 		l.b.putInbound(c) // positions are for whoever takes the session off the loop
 		l.settleInbound(c)
 	}
-	c.exact = nil
 	c.att.client = nil
 	c.att, c.conn = nil, nil
 	c.gen++
 	c.reading = false
-	l.b.catchup.free(c.chunk)
-	c.chunk, c.resend, c.retq, c.starved = nil, nil, nil, nil
 	l.unpace(c)
 	c.pace = nil
+	if o := c.owed; o != nil { // what remains is not to be delivered anew, or for operators
+		l.b.catchup.free(o.chunk)
+		if c.owed = nil; len(o.skip) > 0 || o.dropped > 0 {
+			c.owed = &owed{skip: o.skip, dropped: o.dropped}
+		}
+	}
 	l.clients--
 	return true
 }

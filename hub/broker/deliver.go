@@ -42,7 +42,7 @@ func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, sha
 		return
 	}
 	m := &l.msg
-	if g.NoLocal && from == c || g.rights != c.rights && !c.mayReceive(m.Topic) {
+	if g.NoLocal && from == c || g.rights != c.rights() && !c.mayReceive(m.Topic) {
 		return
 	}
 	if len(c.Cursors) > 0 {
@@ -55,7 +55,7 @@ func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, sha
 	}
 	qos := min(m.QoS, g.QoS)
 	size := len(m.Topic) + len(m.Payload) + packetOverhead
-	if len(c.retq) > 0 || qos > 0 && c.Flights.Len() >= c.window || !c.conn.Room(size) {
+	if c.owed != nil && len(c.owed.retq) > 0 || qos > 0 && c.isFull() || !c.conn.Room(size) {
 		l.fallBehind(c, p, offset)
 		return
 	}
@@ -131,12 +131,18 @@ func (l *Loop) Completed(c *Client, id uint16) bool {
 	return true
 }
 
+// nowSent notes that a message that was to be sent again has been, or need not be any more.
+func (c *Client) nowSent(f *session.Flight) {
+	if f.Unsent && c.owed != nil { // the mark of a session that is not attached means nothing
+		c.owed.unsent--
+	}
+	f.Unsent = false
+}
+
 func (l *Loop) endFlight(c *Client, f *session.Flight) {
 	l.markActive(c)
 	l.forgetFlight(c, f)
-	if f.Unsent {
-		c.unsent--
-	}
+	c.nowSent(f)
 	m, _ := f.Share.(*member)
 	if m == nil {
 		c.Flights.Remove(f.ID)
@@ -145,10 +151,8 @@ func (l *Loop) endFlight(c *Client, f *session.Flight) {
 		c.Flights.Remove(f.ID)
 		l.shareTell(done)
 	}
-	if len(c.starved) > 0 {
-		l.unstarve(c)
-	}
-	if c.chunk != nil || len(c.Cursors) > 0 || len(c.retq) > 0 || len(c.resend) > 0 {
+	l.unstarve(c)
+	if c.hasMore() {
 		l.wantPump(c)
 	}
 }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"slices"
+	"sync"
 
 	"edgehub/hub/session"
 )
@@ -42,28 +43,47 @@ func (l *Loop) Release(c *Client, id uint16) bool {
 	return ok
 }
 
+// refusals are the numbers of QoS 2 publishes that were refused and are still in Inbound.
+type refusals struct {
+	sync.Mutex
+	seqs []uint64
+}
+
 // refuse notes that a publish could not be written; 0 is none.
 func (c *Client) refuse(seq uint64) {
 	if seq == 0 {
 		return
 	}
-	c.refusals.Lock()
-	defer c.refusals.Unlock()
-	c.refusals.seqs = append(c.refusals.seqs, seq)
+	r := c.refusals.Load()
+	for r == nil {
+		c.refusals.CompareAndSwap(nil, &refusals{})
+		r = c.refusals.Load()
+	}
+	r.Lock()
+	defer r.Unlock()
+	r.seqs = append(r.seqs, seq)
 }
 
 // refused reports whether a publish was noted as refused.
 func (c *Client) refused(seq uint64) bool {
-	c.refusals.Lock()
-	defer c.refusals.Unlock()
-	return slices.Contains(c.refusals.seqs, seq)
+	r := c.refusals.Load()
+	if r == nil {
+		return false
+	}
+	r.Lock()
+	defer r.Unlock()
+	return slices.Contains(r.seqs, seq)
 }
 
 // excuse forgets the note: the session knows.
 func (c *Client) excuse(seq uint64) {
-	c.refusals.Lock()
-	defer c.refusals.Unlock()
-	c.refusals.seqs = slices.DeleteFunc(c.refusals.seqs, func(s uint64) bool { return s == seq })
+	r := c.refusals.Load()
+	if r == nil {
+		return
+	}
+	r.Lock()
+	defer r.Unlock()
+	r.seqs = slices.DeleteFunc(r.seqs, func(s uint64) bool { return s == seq })
 }
 
 // settleInbound sees to it that a session that leaves the loop hears of its publishes that are neither committed nor

@@ -334,10 +334,8 @@ func (b *Broker) Streams() *stream.Set { return b.o.Streams }
 
 // Pump looks at a client again that could take no more: its connection has room now.
 func (l *Loop) Pump(c *Client) {
-	if len(c.starved) > 0 {
-		l.unstarve(c)
-	}
-	if c.chunk != nil || len(c.Cursors) > 0 || len(c.retq) > 0 || len(c.resend) > 0 {
+	l.unstarve(c)
+	if c.hasMore() {
 		l.wantPump(c)
 		l.Schedule()
 	}

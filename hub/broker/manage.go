@@ -27,7 +27,7 @@ type SessionInfo struct {
 
 // describe is called by whoever owns the session.
 func (b *Broker) describe(c *Client) SessionInfo {
-	s := SessionInfo{ClientID: c.ClientID, User: c.user, Connected: c.att != nil, Expiry: c.Expiry, ExpiresMs: c.ExpiresMs,
+	s := SessionInfo{ClientID: c.ClientID, User: userName(c.user), Connected: c.att != nil, Expiry: c.Expiry, ExpiresMs: c.ExpiresMs,
 		InFlight: c.Flights.Len(), Inbox: b.inbox(c), Will: c.will != nil}
 	for _, sub := range c.Subs {
 		s.Subs = append(s.Subs, session.Sub{Filter: sub.Filter, QoS: sub.QoS, NoLocal: sub.NoLocal,
@@ -41,7 +41,7 @@ func (b *Broker) lookUp(id string, fn func(*Client)) (c *Client, owner *Loop) {
 	sh := b.reg.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if c = sh.clients[id]; c == nil {
+	if c = sh.clients.get(id); c == nil {
 		return nil, nil
 	}
 	if c.owner == nil {
@@ -88,7 +88,7 @@ func (b *Broker) Sessions() []SessionInfo {
 	for i := range b.reg.shards {
 		sh := &b.reg.shards[i]
 		sh.mu.Lock()
-		for _, c := range sh.clients {
+		for c := range sh.clients.all() {
 			if c.owner == nil {
 				list = append(list, b.describe(c))
 			}

@@ -52,8 +52,8 @@ func (l *Loop) Publish(from *Client, conn Conn, seq uint32, m *message.Message) 
 		return CodeNotAuthorized
 	}
 	e := l.entry(m.Topic)
-	if from.rights != nil {
-		from.okTopic = e.name
+	if from.access != nil {
+		from.access.okTopic = e.name
 	}
 	p, code := l.b.choose(e, from)
 	if code == CodeOK && l.b.diskRefuses(m.QoS) {

@@ -74,7 +74,7 @@ func (r *recovery) readVector() error {
 }
 
 func (r *recovery) client(id string) *Client {
-	return r.b.reg.shard(id).clients[id]
+	return r.b.reg.shard(id).clients.get(id)
 }
 
 func (r *recovery) readSessions() error {
@@ -130,7 +130,7 @@ func (r *recovery) session(key, v []byte) bool {
 	last := d.uvarint()
 	c.Inbound.SkipTo(last)
 	if len(d.v) > 0 {
-		c.user = d.string()
+		c.user = keepUser(d.string())
 		c.holder = c.user
 	}
 	if d.bad || !c.Persistent() {
@@ -138,7 +138,7 @@ func (r *recovery) session(key, v []byte) bool {
 	}
 	c.stored, c.crashed, c.lastStored = true, attached, last
 	r.known[c] = &inboundKnown{last: last}
-	r.b.reg.shard(id).clients[id] = c
+	r.b.reg.shard(id).clients.put(c)
 	return true
 }
 
@@ -223,7 +223,7 @@ func (r *recovery) will(key, v []byte) bool {
 	}
 	c := r.client(id)
 	if c == nil || c.will != nil { // of a session that ended with its connection, or one that was about to be published
-		c = &Client{Session: session.Session{ClientID: id}, user: unknownUser}
+		c = &Client{Session: session.Session{ClientID: id}, user: keepUser(unknownUser)}
 	}
 	c.will, c.willSeq = w, binary.BigEndian.Uint64(seq)
 	r.b.willSeq.Store(max(r.b.willSeq.Load(), c.willSeq)) // still single-threaded
@@ -342,7 +342,7 @@ func (b *Broker) timeOf(ref retRef) int64 {
 func (r *recovery) finish() {
 	now := r.b.o.Clock.NowMs()
 	for i := range r.b.reg.shards {
-		for _, c := range r.b.reg.shards[i].clients {
+		for c := range r.b.reg.shards[i].clients.all() {
 			r.finishClient(c, now)
 		}
 	}
@@ -354,7 +354,7 @@ func (r *recovery) finish() {
 		r.b.fireWill(c)
 	}
 	for i := range r.b.reg.shards {
-		for _, c := range r.b.reg.shards[i].clients {
+		for c := range r.b.reg.shards[i].clients.all() {
 			c.crashed = false
 			r.b.timers.scheduleAt(c, now)
 		}

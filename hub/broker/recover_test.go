@@ -52,7 +52,7 @@ func (r *rig) serveAll() {
 func TestRecoveryOfEveryKind(t *testing.T) {
 	r := everything(t)
 	r.kill()
-	c := r.b.reg.shard("c").clients["c"]
+	c := r.b.reg.shard("c").clients.get("c")
 	if c == nil || len(c.Subs) != 2 || c.will == nil || c.will.DelayS != 10 {
 		t.Fatalf("session: %+v", c)
 	}
@@ -63,7 +63,7 @@ func TestRecoveryOfEveryKind(t *testing.T) {
 	if ids := c.Flights.Ordered(); len(ids) != 3 {
 		t.Fatalf("in flight: %v", ids)
 	}
-	if p := r.b.reg.shard("p").clients["p"]; !p.Inbound.Pending(4) || !p.Inbound.Pending(1) {
+	if p := r.b.reg.shard("p").clients.get("p"); !p.Inbound.Pending(4) || !p.Inbound.Pending(1) {
 		t.Fatal("QoS 2 publishes are forgotten")
 	}
 	if r.b.Retained() != 1 {
@@ -125,8 +125,8 @@ func TestRecoveryOfASessionThatWasEnding(t *testing.T) {
 		r.meta.pending = nil
 		c := r.connect(0, ConnectRequest{ClientID: "other"})
 		_ = c
-		r.b.wipe(r.b.reg.shard("p").clients["p"])
-		r.b.wipe(r.b.reg.shard("c").clients["c"])
+		r.b.wipe(r.b.reg.shard("p").clients.get("p"))
+		r.b.wipe(r.b.reg.shard("c").clients.get("c"))
 		if n > len(r.meta.pending) {
 			return
 		}
@@ -134,7 +134,7 @@ func TestRecoveryOfASessionThatWasEnding(t *testing.T) {
 		r.disk, r.meta = disk, m
 		r.start(1) // fails on damage
 		for _, k := range r.meta.keys(prefixSub) {
-			if id, _, _ := cutClient([]byte(k), prefixSub); r.b.reg.shard(id).clients[id] == nil {
+			if id, _, _ := cutClient([]byte(k), prefixSub); r.b.reg.shard(id).clients.get(id) == nil {
 				t.Errorf("after %d changes: %q is left behind", n, k)
 			}
 		}

@@ -14,19 +14,34 @@ import (
 // an access list both are nil: the hot path compares two pointers. What is read from the log, sent again or retained is
 // asked for one by one.
 
+// access is what a client may do.
+type access struct {
+	rights  *auth.Rights
+	okTopic string // the last topic that it was allowed to publish to
+}
+
+// rights of the client; nil: everything.
+func (c *Client) rights() *auth.Rights {
+	if c.access == nil {
+		return nil
+	}
+	return c.access.rights
+}
+
 // makeRights makes out what a client may do now. On its loop, or before it has one.
 func (l *Loop) makeRights(c *Client) {
 	if l.b.o.Rights == nil {
 		return
 	}
-	c.rights, c.okTopic = l.b.o.Rights(c.user, c.ClientID), ""
-	c.att.rights.Store(c.rights)
-	if c.rights == nil {
+	rights := l.b.o.Rights(userName(c.user), c.ClientID)
+	c.att.rights.Store(rights)
+	if c.access = nil; rights == nil {
 		return
 	}
+	c.access = &access{rights: rights}
 	for i := 0; i < len(c.Subs); {
 		s := c.Subs[i]
-		if _, filter, _, _ := topic.ParseShared(s.Filter); s.Shared && !c.rights.MayReceiveAll(filter) {
+		if _, filter, _, _ := topic.ParseShared(s.Filter); s.Shared && !rights.MayReceiveAll(filter) {
 			// The group hands a message to one member and not by topic: who may not have all of them cannot be one.
 			l.endShare(c, s.Filter)
 			continue
@@ -50,20 +65,21 @@ func (l *Loop) endShare(c *Client, filter string) {
 
 // mayReceive judges a message that no cached match has judged.
 func (c *Client) mayReceive(name []byte) bool {
-	return c.rights == nil || c.rights.MayReceive(unsafe.String(unsafe.SliceData(name), len(name)))
+	return c.access == nil || c.access.rights.MayReceive(unsafe.String(unsafe.SliceData(name), len(name)))
 }
 
 // mayPublish judges a publish. Devices publish to one topic again and again: the last one allowed is remembered.
 func (c *Client) mayPublish(name []byte) bool {
-	return c.rights == nil || string(name) == c.okTopic || c.rights.MayPublish(unsafe.String(unsafe.SliceData(name), len(name)))
+	a := c.access
+	return a == nil || string(name) == a.okTopic || a.rights.MayPublish(unsafe.String(unsafe.SliceData(name), len(name)))
 }
 
 // maySubscribe judges a filter; with $share/GROUP/ in front it is a shared subscription.
 func (c *Client) maySubscribe(filter string, shared bool) bool {
 	if shared {
-		return c.rights.MayReceiveAll(filter)
+		return c.rights().MayReceiveAll(filter)
 	}
-	return c.rights.MaySubscribe(filter)
+	return c.rights().MaySubscribe(filter)
 }
 
 // RefreshRights makes out anew what every connected client may do, and returns when it holds for all of them: nothing
@@ -106,7 +122,7 @@ func (b *Broker) willAllowed(client, user string, w *Will) bool {
 // what is kept for them, by using their client ids. A client without a user, which is what all are where there are no
 // users any more, may begin anew where nobody is connected. Under the registry shard's lock.
 func (c *Client) foreign(user string) bool {
-	return c.holder != "" && c.holder != user && (user != "" || c.owner != nil)
+	return c.holder != nil && *c.holder != user && (user != "" || c.owner != nil)
 }
 
 // Foreign reports that a client id is another user's, so that Connect would refuse it.
@@ -114,7 +130,7 @@ func (b *Broker) Foreign(id, user string) bool {
 	sh := b.reg.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	c := sh.clients[id]
+	c := sh.clients.get(id)
 	if c == nil || !c.foreign(user) {
 		return false
 	}

@@ -150,7 +150,7 @@ func TestALateHandOver(t *testing.T) {
 	n := r.conn(1)
 	n.l.Connect(n, ConnectRequest{ClientID: "s", Expiry: 3600, Window: 10}) // mail for loop 0
 	s.c = nil
-	r.loops[0].Disconnect(r.b.reg.shard("s").clients["s"]) // hands over by itself
+	r.loops[0].Disconnect(r.b.reg.shard("s").clients.get("s")) // hands over by itself
 	for n.c == nil {
 		r.step(1)
 	}
@@ -210,7 +210,7 @@ func TestSessionExpiryOverARestart(t *testing.T) {
 			c.subscribe(1, "t")
 			r.settle()
 		}
-		r.b.reg.shard("offline").clients["offline"].conn.(*tconn).drop()
+		r.b.reg.shard("offline").clients.get("offline").conn.(*tconn).drop()
 		r.settle()
 		time.Sleep(60 * time.Second)
 		r.kill()
@@ -428,4 +428,19 @@ func TestExpiredMessages(t *testing.T) {
 			t.Fatalf("%d drops counted", n)
 		}
 	})
+}
+
+// A session that is taken on has the will of its new connection and no other: a kill must not find the delayed one of
+// the connection before.
+func TestSupersededWillIsForgotten(t *testing.T) {
+	r := newRig(t, oneStream, 1)
+	r.connect(0, withWill(100, 50)).drop()
+	r.settle()
+	if c := r.connect(0, withWill(100, 60)); !c.present {
+		t.Fatal("the session is gone")
+	}
+	r.settle()
+	if keys := r.meta.keys(prefixWill); len(keys) != 1 {
+		t.Fatalf("records of wills: %q", keys)
+	}
 }

@@ -137,7 +137,7 @@ func (b *Broker) newGroup(key string) *group {
 // and one without reads on from its position.
 func (l *Loop) joinShare(c *Client, s *session.Sub, fresh bool) {
 	g := l.b.groupOf(s.Filter, fresh)
-	m := &member{g: g, to: c.att, id: c.ClientID, key: g.key, qos: s.QoS, retain: s.RetainAsPublished, window: c.window}
+	m := &member{g: g, to: c.att, id: c.ClientID, key: g.key, qos: s.QoS, retain: s.RetainAsPublished, window: int(c.window)}
 	if s.ID > 0 {
 		m.subIDs = []uint32{s.ID}
 	}
@@ -167,6 +167,7 @@ func (l *Loop) leaveShare(c *Client, s *session.Sub, gone bool) {
 		f := c.Flights.Get(id)
 		if x, _ := f.Share.(*member); x != nil && x.g == m.g && f.QoS == 1 {
 			m.g.home.postShare(m.g, l.b.eventOf(shareBack, x, f))
+			c.nowSent(f)
 			c.Flights.Remove(id)
 		}
 	}
@@ -252,24 +253,28 @@ func (l *Loop) handleShare(it *mailItem, buf []byte) {
 
 // hasRoom reports whether the client can take a message of that size and QoS now.
 func (l *Loop) hasRoom(c *Client, size int, qos byte) bool {
-	return c.conn.Room(size) && (qos == 0 || c.Flights.Len() < c.window)
+	return c.conn.Room(size) && (qos == 0 || !c.isFull())
 }
 
 // starve notes that a member has turned a message away: the group hears of it when there is room.
 func (l *Loop) starve(c *Client, m *member) {
-	if !slices.Contains(c.starved, m) {
-		c.starved = append(c.starved, m)
+	if o := c.owe(); !slices.Contains(o.starved, m) {
+		o.starved = append(o.starved, m)
 		l.markActive(c)
 	}
 }
 
 // unstarve tells the groups whose messages a client turned away that it has room again.
 func (l *Loop) unstarve(c *Client) {
-	for i, m := range c.starved {
-		c.starved[i] = nil
+	o := c.owed
+	if o == nil || len(o.starved) == 0 {
+		return
+	}
+	for i, m := range o.starved {
+		o.starved[i] = nil
 		l.shareTell(shareEvent{what: shareRoom, member: m})
 	}
-	c.starved = c.starved[:0]
+	o.starved = o.starved[:0]
 }
 
 // give delivers the scratch message to a member of this loop that has room.

@@ -62,10 +62,10 @@ func (g *group) attach(l *Loop) {
 	l.b.putSession(c, true)
 	l.markActive(c)
 	l.floor(c)
-	c.resend = c.resend[:0]
+	c.owe().resend = nil
 	for _, id := range c.Flights.Ordered() {
 		if c.Flights.Get(id).State == session.Sent {
-			c.resend = append(c.resend, id)
+			c.owed.resend = append(c.owed.resend, id)
 		}
 	}
 }
@@ -143,14 +143,15 @@ func (g *group) takeBack(l *Loop, id uint16) {
 	}
 	f.State, f.QoS = session.Sent, 1
 	if g.c.att != nil {
-		g.c.resend = append(g.c.resend, id)
+		o := g.c.owe()
+		o.resend = append(o.resend, id)
 		g.wake(l)
 	}
 }
 
 // wake has the group's inbox looked at: a member may have room.
 func (g *group) wake(l *Loop) {
-	if c := g.c; c.att != nil && (c.chunk != nil || len(c.Cursors) > 0 || len(c.resend) > 0) {
+	if c := g.c; c.att != nil && c.hasMore() {
 		l.wantPump(c)
 		l.Schedule()
 	}
@@ -237,7 +238,8 @@ func (g *group) unsent(id uint16) {
 		g.b.Stats.DroppedQoS0.Add(1)
 		return
 	}
-	g.c.resend = append(g.c.resend, id)
+	o := g.c.owe()
+	o.resend = append(o.resend, id)
 }
 
 // handOff gathers a message for a member on another loop. It is posted at the end of the round, after the metadata

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"slices"
 	"strings"
 
 	"edgehub/hub/session"
@@ -12,11 +13,11 @@ func (r *recovery) shares() {
 	inboxes := map[string]*Client{}
 	var clients []*Client
 	for i := range r.b.reg.shards {
-		all := r.b.reg.shards[i].clients
-		for id, c := range all {
-			if key, ok := strings.CutPrefix(id, shareMark); ok {
+		table := &r.b.reg.shards[i].clients
+		for _, c := range slices.Collect(table.all()) {
+			if key, ok := strings.CutPrefix(c.ClientID, shareMark); ok {
 				inboxes[key] = c
-				delete(all, id)
+				table.remove(c.ClientID)
 			} else {
 				clients = append(clients, c)
 			}
@@ -76,10 +77,11 @@ func (r *recovery) bindFlights(c *Client) {
 		if inner == nil {
 			inner = g.c.Flights.Add()
 			inner.Part, inner.Offset = f.Part, f.Offset
-			if g.c.skip == nil {
-				g.c.skip = map[flightKey]bool{}
+			o := g.c.owe()
+			if o.skip == nil {
+				o.skip = map[flightKey]bool{}
 			}
-			g.c.skip[flightKey{f.Part, f.Offset}] = true
+			o.skip[flightKey{f.Part, f.Offset}] = true
 		}
 		inner.State, inner.QoS = session.Released, 2
 		f.ShareID = inner.ID

@@ -237,7 +237,7 @@ func (s *sim) reborn() {
 // dump traces what the recovery has made of the sessions.
 func (s *sim) dump() {
 	for _, d := range s.devs {
-		if c := s.b.reg.shard(d.id).clients[d.id]; c != nil {
+		if c := s.b.reg.shard(d.id).clients.get(d.id); c != nil {
 			for _, cur := range c.Cursors {
 				s.logf("   %s reads %s from %d", d.id, s.b.parts[cur.Part].Name, cur.Next)
 			}

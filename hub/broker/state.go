@@ -147,8 +147,8 @@ func (b *Broker) putSession(c *Client, attached bool) {
 	v = binary.AppendUvarint(v, uint64(c.Expiry))
 	v = binary.AppendUvarint(v, uint64(c.ExpiresMs))
 	v = binary.AppendUvarint(v, c.Inbound.Last())
-	if c.user != "" {
-		v = appendString(v, c.user)
+	if c.user != nil {
+		v = appendString(v, *c.user)
 	}
 	b.o.Meta.Put(sessionKey(c.ClientID), v)
 	c.stored, c.lastStored = true, c.Inbound.Last()
@@ -287,13 +287,22 @@ func (c *Client) reached(part uint32, next int64) {
 	if !c.Persistent() {
 		return
 	}
-	for i := range c.exact {
-		if c.exact[i].Part == part {
-			c.exact[i].Offset = max(c.exact[i].Offset, next)
+	o := c.owe()
+	for i := range o.exact {
+		if o.exact[i].Part == part {
+			o.exact[i].Offset = max(o.exact[i].Offset, next)
 			return
 		}
 	}
-	c.exact = append(c.exact, session.Position{Part: part, Offset: next})
+	o.exact = append(o.exact, session.Position{Part: part, Offset: next})
+}
+
+// exact is what of the position record says more than the vector does; see owed.
+func (c *Client) exact() []session.Position {
+	if c.owed == nil {
+		return nil
+	}
+	return c.owed.exact
 }
 
 // putInbound stores what the client has published at QoS 2 and not released. Numbers up to the first field that are
@@ -322,7 +331,9 @@ func (b *Broker) wipe(c *Client) {
 		b.subTotal.Add(int64(-len(c.Subs)))
 	}
 	c.Clear()
-	c.skip, c.exact = nil, nil
+	if c.owed != nil {
+		c.owed.skip, c.owed.exact = nil, nil
+	}
 	if c.will == nil && c.willSeq != 0 {
 		b.putWill(c)
 	}
@@ -368,7 +379,7 @@ func (b *Broker) encodePositions(c *Client, below []int64) []byte {
 			position(cur.Part, cur.Next)
 		}
 	}
-	for _, at := range c.exact {
+	for _, at := range c.exact() {
 		if cur := c.Cursor(at.Part); cur == nil || !cur.Behind {
 			position(at.Part, at.Offset)
 		}
@@ -430,7 +441,7 @@ func (c *Client) positionedIn(part uint32) bool {
 	if cur := c.Cursor(part); cur != nil && cur.Behind {
 		return true
 	}
-	for _, at := range c.exact {
+	for _, at := range c.exact() {
 		if at.Part == part {
 			return true
 		}

@@ -30,7 +30,7 @@ func (l *Loop) Subscribe(c *Client, reqs []SubRequest, codes []byte) []byte {
 	if added {
 		l.b.version.Add(1)
 		l.settle(c)
-		if len(c.retq) > 0 {
+		if c.owed.toRead() {
 			l.wantPump(c)
 		}
 	}
@@ -79,8 +79,9 @@ func (l *Loop) subscribe(c *Client, r *SubRequest) {
 	// Retain handling: 0 always, 1 only for a new subscription, 2 never [MQTT-3.3.1-9 .. -11].
 	if r.RetainHandling == 0 || r.RetainHandling == 1 && !replaced {
 		l.b.retained.match(s.Filter, func(name string) {
-			if c.rights.MayReceive(name) {
-				c.retq = append(c.retq, retItem{name, s})
+			if c.rights().MayReceive(name) {
+				o := c.owe()
+				o.retq = append(o.retq, retItem{name, s})
 			}
 		})
 		l.retainedSys(c, s)

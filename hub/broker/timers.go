@@ -14,39 +14,47 @@ type timers struct {
 	heap timerHeap
 }
 
-type timerRef struct {
-	index int // in the heap, plus 1; 0: none
+// timer is the entry of an offline session. Guarded by timers.mu.
+type timer struct {
+	c     *Client
+	index int // in the heap, plus 1; 0: not there
 	atMs  int64
 	// willMs is when the delayed will is due, 0: none.
 	willMs int64
 }
 
-type timerHeap []*Client
+type timerHeap []*timer
 
 func (h timerHeap) Len() int           { return len(h) }
-func (h timerHeap) Less(i, j int) bool { return h[i].timer.atMs < h[j].timer.atMs }
+func (h timerHeap) Less(i, j int) bool { return h[i].atMs < h[j].atMs }
 func (h timerHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].timer.index, h[j].timer.index = i+1, j+1
+	h[i].index, h[j].index = i+1, j+1
 }
 func (h *timerHeap) Push(x any) {
-	c := x.(*Client)
-	*h = append(*h, c)
-	c.timer.index = len(*h)
+	e := x.(*timer)
+	*h = append(*h, e)
+	e.index = len(*h)
 }
 func (h *timerHeap) Pop() any {
 	old := *h
-	c := old[len(old)-1]
+	e := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	c.timer.index = 0
-	return c
+	e.index = 0
+	return e
 }
 
 // scheduleAt enters an offline session. nowMs is when it went offline.
 func (t *timers) scheduleAt(c *Client, nowMs int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if c.will == nil && c.ExpiresMs == 0 && c.Expiry == session.NeverExpires {
+		return // nothing will be due
+	}
+	if c.timer == nil {
+		c.timer = &timer{c: c}
+	}
 	c.timer.willMs = 0
 	if c.will != nil {
 		c.timer.willMs = nowMs + int64(min(c.will.DelayS, c.Expiry))*1000
@@ -67,15 +75,33 @@ func (t *timers) enter(c *Client) {
 	if c.timer.index > 0 {
 		heap.Fix(&t.heap, c.timer.index-1)
 	} else {
-		heap.Push(&t.heap, c)
+		heap.Push(&t.heap, c.timer)
 	}
 }
 
 func (t *timers) cancel(c *Client) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if c.timer.index > 0 {
+	if c.timer != nil && c.timer.index > 0 {
 		heap.Remove(&t.heap, c.timer.index-1)
+	}
+	c.timer = nil
+}
+
+// willDue reports whether the time of an offline session's will has come.
+func (t *timers) willDue(c *Client, nowMs int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return c.timer != nil && c.timer.willMs <= nowMs
+}
+
+// again enters an offline session whose will has been fired: for its end.
+func (t *timers) again(c *Client) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.timer != nil {
+		c.timer.willMs = 0
+		t.enter(c)
 	}
 }
 
@@ -84,8 +110,8 @@ func (t *timers) due(nowMs int64) []*Client {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var list []*Client
-	for len(t.heap) > 0 && t.heap[0].timer.atMs <= nowMs {
-		list = append(list, heap.Pop(&t.heap).(*Client))
+	for len(t.heap) > 0 && t.heap[0].atMs <= nowMs {
+		list = append(list, heap.Pop(&t.heap).(*timer).c)
 	}
 	return list
 }
@@ -104,23 +130,20 @@ func (b *Broker) expireOne(c *Client, nowMs int64) (due *Will, user string, seq 
 	sh := b.reg.shard(c.ClientID)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if c.owner != nil || sh.clients[c.ClientID] != c {
+	if c.owner != nil || sh.clients.get(c.ClientID) != c {
 		return nil, "", 0 // it came back
 	}
 	over := c.ExpiresMs > 0 && c.ExpiresMs <= nowMs
-	if c.will != nil && (over || c.timer.willMs <= nowMs) {
-		due, user, seq = c.will, c.user, c.willSeq
+	if c.will != nil && (over || b.timers.willDue(c, nowMs)) {
+		due, user, seq = c.will, userName(c.user), c.willSeq
 		c.will, c.willSeq = nil, 0
 	}
 	if over {
-		delete(sh.clients, c.ClientID)
+		sh.clients.remove(c.ClientID)
 		b.Stats.SessionsExpired.Add(1)
 		b.wipe(c)
 		return due, user, seq
 	}
-	b.timers.mu.Lock()
-	c.timer.willMs = 0
-	b.timers.enter(c)
-	b.timers.mu.Unlock()
+	b.timers.again(c)
 	return due, user, seq
 }

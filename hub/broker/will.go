@@ -12,11 +12,11 @@ import (
 // putWill makes the client's will durable, or forgets it. Wills of sessions that were connected when the hub was
 // killed are found by it and fired after the restart.
 func (b *Broker) putWill(c *Client) {
+	if c.willSeq != 0 { // of the connection before, whose session goes on
+		b.o.Meta.Delete(willKey(c.ClientID, c.willSeq))
+		c.willSeq = 0
+	}
 	if c.will == nil {
-		if c.willSeq != 0 {
-			b.o.Meta.Delete(willKey(c.ClientID, c.willSeq))
-			c.willSeq = 0
-		}
 		return
 	}
 	c.willSeq = b.willSeq.Add(1)
@@ -27,7 +27,7 @@ func (b *Broker) putWill(c *Client) {
 func (b *Broker) fireWill(c *Client) {
 	w, seq := c.will, c.willSeq
 	c.will, c.willSeq = nil, 0
-	b.publishWill(c.ClientID, c.user, w, seq)
+	b.publishWill(c.ClientID, userName(c.user), w, seq)
 }
 
 // publishWill publishes a will and deletes its record once it is committed: a kill in between fires it again, which is

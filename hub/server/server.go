@@ -314,6 +314,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.mqtt.Start()
 	go s.watchCertificates(s.watch)
 	go s.watchSys(s.watch)
+	go s.watchMemory(s.watch)
 	s.ready.Store(true)
 	close(s.serving)
 	s.log.Info("serving", "hub", s.cfg.Hub.ID, "version", s.version, "data", s.cfg.Hub.DataDir, "listeners", addresses(s.cfg),

@@ -39,32 +39,40 @@ type Flight struct {
 // Ids are given in rising order and skip those in use, so a ring indexed by the id's low bits finds a flight in one
 // step; it grows with the window in use and is given back when it is empty.
 type Flights struct {
-	ring []Flight // length a power of two; ID 0: free
-	n    int
-	last uint16
+	ring *[]Flight // length a power of two; ID 0: free. By reference: most of many sessions have none
 	seq  uint32
+	last uint16
+	n    uint16
+}
+
+// slots are the ring's.
+func (f *Flights) slots() []Flight {
+	if f.ring == nil {
+		return nil
+	}
+	return *f.ring
 }
 
 const ringMin = 8
 
 // Len is the number of messages in flight.
-func (f *Flights) Len() int { return f.n }
+func (f *Flights) Len() int { return int(f.n) }
 
 // Add puts a message in flight under a free packet id and returns its entry, valid until the next Add or Remove.
 // It returns nil when all 65,535 ids are in use.
 func (f *Flights) Add() *Flight {
-	if f.n >= 65535 {
+	if f.n == 65535 {
 		return nil
 	}
-	if 2*f.n >= len(f.ring) && len(f.ring) < 1<<16 {
+	if n := len(f.slots()); 2*int(f.n) >= n && n < 1<<16 {
 		f.grow()
 	}
-	for {
+	for ring := f.slots(); ; {
 		f.last++
 		if f.last == 0 {
 			continue
 		}
-		if e := &f.ring[int(f.last)&(len(f.ring)-1)]; e.ID == 0 {
+		if e := &ring[int(f.last)&(len(ring)-1)]; e.ID == 0 {
 			return f.take(e, f.last)
 		}
 	}
@@ -83,34 +91,35 @@ func (f *Flights) Restore(was Flight) bool {
 	if was.ID == 0 || f.Get(was.ID) != nil {
 		return false
 	}
-	for len(f.ring) == 0 || f.ring[int(was.ID)&(len(f.ring)-1)].ID != 0 {
+	for n := len(f.slots()); n == 0 || (*f.ring)[int(was.ID)&(n-1)].ID != 0; n = len(f.slots()) {
 		f.grow()
 	}
 	if f.n == 0 || was.Seq > f.seq {
 		f.seq, f.last = was.Seq, was.ID
 	}
 	f.n++
-	f.ring[int(was.ID)&(len(f.ring)-1)] = was
+	(*f.ring)[int(was.ID)&(len(*f.ring)-1)] = was
 	return true
 }
 
 // grow doubles the ring: entries with distinct ids that shared no slot before share none afterwards.
 func (f *Flights) grow() {
-	old := f.ring
-	f.ring = make([]Flight, max(2*len(old), ringMin))
+	old := f.slots()
+	ring := make([]Flight, max(2*len(old), ringMin))
 	for _, e := range old {
 		if e.ID != 0 {
-			f.ring[int(e.ID)&(len(f.ring)-1)] = e
+			ring[int(e.ID)&(len(ring)-1)] = e
 		}
 	}
+	f.ring = &ring
 }
 
 // Get returns the flight with that id, or nil.
 func (f *Flights) Get(id uint16) *Flight {
-	if len(f.ring) == 0 || id == 0 {
+	if f.ring == nil || id == 0 {
 		return nil
 	}
-	if e := &f.ring[int(id)&(len(f.ring)-1)]; e.ID == id {
+	if e := &(*f.ring)[int(id)&(len(*f.ring)-1)]; e.ID == id {
 		return e
 	}
 	return nil
@@ -137,9 +146,9 @@ func (f *Flights) Trim() {
 // Ordered returns the ids in flight in the order in which they were sent.
 func (f *Flights) Ordered() []uint16 {
 	all := make([]*Flight, 0, f.n)
-	for i := range f.ring {
-		if f.ring[i].ID != 0 {
-			all = append(all, &f.ring[i])
+	for i, ring := 0, f.slots(); i < len(ring); i++ {
+		if ring[i].ID != 0 {
+			all = append(all, &ring[i])
 		}
 	}
 	slices.SortFunc(all, func(a, b *Flight) int { return cmp.Compare(a.Seq, b.Seq) })

@@ -68,17 +68,18 @@ type Cursor struct {
 }
 
 // Session is the state of one client.
+//
+// There are as many as clients, most of them idle: what an idle one does not need is behind a pointer.
 type Session struct {
 	ClientID string
-	Expiry   uint32 // seconds after the connection ends; 0: ends with it
+	Subs     []*Sub
+	Cursors  []Cursor
+	Flights  Flights
+	Inbound  Inbound
 	// ExpiresMs is the hub time at which an offline session ends, 0 while connected or kept for ever.
 	ExpiresMs int64
-	Subs      []*Sub
-	Cursors   []Cursor
-	Flights   Flights
-	Inbound   Inbound
-
-	matcher *Matcher
+	matcher   *Matcher
+	Expiry    uint32 // seconds after the connection ends; 0: ends with it
 }
 
 // Clear forgets everything but the client id, which is immutable: other goroutines read it.
