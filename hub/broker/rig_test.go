@@ -81,18 +81,23 @@ func (r *rig) start(loops int) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.b = New(Options{Streams: r.set, Meta: r.meta, Clock: clock, Logger: logger, Limits: r.lim})
+	b := New(Options{Streams: r.set, Meta: r.meta, Clock: clock, Logger: logger, Limits: r.lim})
+	r.mu.Lock() // timers of a broker that was killed may still run
+	r.b = b
+	r.mu.Unlock()
 	if r.damaged, err = r.b.Recover(); err != nil || r.damaged > 0 && !r.tolerant {
 		r.t.Fatalf("recovery: %d damaged records, %v", r.damaged, err)
 	}
-	r.read, r.loops, r.wakes, r.died = &reader{b: r.b}, nil, nil, false
-	for range loops {
-		id := len(r.loops)
-		r.wakes = append(r.wakes, nil)
-		r.loops = append(r.loops, r.b.NewLoop(func(fn func()) {
+	r.mu.Lock()
+	r.read, r.loops, r.wakes, r.died = &reader{b: r.b}, nil, make([][]func(), loops), false
+	r.mu.Unlock()
+	for id := range loops {
+		r.loops = append(r.loops, b.NewLoop(func(fn func()) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.wakes[id] = append(r.wakes[id], fn)
+			if r.b == b {
+				r.wakes[id] = append(r.wakes[id], fn)
+			}
 		}))
 	}
 }

@@ -90,6 +90,9 @@ type sim struct {
 
 	killAt   []int64 // by partition: the end of the log at the last kill
 	dieIn    int     // disk writes and commits until a kill; 0: none planned
+	dice     *rand.Rand
+	onWrite  func()   // the strike of a disk write
+	live     *memMeta // of the broker that runs: what a killed one's timers do counts for nothing
 	snapshot func()
 }
 
@@ -149,23 +152,32 @@ func (s *sim) boot() {
 // hooks make disk writes and commits the places where a kill can strike.
 func (s *sim) hooks() {
 	s.fs.Clear()
-	s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Hook: s.strike})
-	s.meta.around = func(bool) error { s.strike(); return nil }
+	m := s.meta
+	s.mu.Lock()
+	s.live = m
+	s.mu.Unlock()
+	s.onWrite = func() {
+		m.mu.Lock() // as around has it: timers of a broker that lingers write on goroutines of their own
+		defer m.mu.Unlock()
+		s.strike(m)
+	}
+	s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Hook: s.onWrite})
+	m.around = func(bool) error { s.strike(m); return nil }
 }
 
 // strike takes the state of the disk at the moment of a planned kill.
-func (s *sim) strike() {
+func (s *sim) strike(m *memMeta) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.died || s.dieIn == 0 {
+	if s.died || s.dieIn == 0 || m != s.live {
 		return
 	}
 	if s.dieIn--; s.dieIn > 0 {
 		return
 	}
 	s.died = true
-	disk, m := s.disk.Kill(), s.meta.crash(s.rng)
-	s.snapshot = func() { s.disk, s.meta = disk, m }
+	disk, left := s.disk.Kill(), m.crash(s.dice)
+	s.snapshot = func() { s.disk, s.meta = disk, left }
 }
 
 // dead reports whether the planned kill has happened; plan sets how many writes and commits come before one, 0: none.
@@ -179,7 +191,7 @@ func (s *sim) dead() bool {
 func (s *sim) plan(in int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dieIn = in
+	s.dieIn, s.dice = in, rand.New(rand.NewPCG(s.rng.Uint64(), 7))
 }
 
 func (s *sim) run(steps int) {
@@ -304,7 +316,7 @@ func (s *sim) act() {
 		s.logf("a write will fail")
 		s.fs.Clear()
 		s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Pattern: "*.log", Err: errInjected, Count: 1, Short: s.rng.IntN(200)})
-		s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Hook: s.strike})
+		s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Hook: s.onWrite})
 	case x < 459:
 		s.plan(1 + s.rng.IntN(10))
 	case x < 460:
