@@ -18,6 +18,9 @@ type Config struct {
 	Streams    []Stream
 	Uplinks    []Uplink
 	Additional string // TOML put at the end as it is
+
+	OpenFiles int      // the process's limit of descriptors; 0: that of this one
+	Env       []string // NAME=VALUE, besides this process's
 }
 
 // Stream is one [[stream]] table.

@@ -95,6 +95,11 @@ func (h *Hub) Spawn() error {
 	}
 	defer out.Close() // the child has its own copy
 	cmd := exec.Command(h.bin.Hubd, "-config", h.ConfigPath)
+	if n := h.Config.OpenFiles; n > 0 {
+		// The hard limit too, or the hub would raise its own.
+		cmd = exec.Command("/bin/sh", "-c", `ulimit -n "$1" && shift && exec "$@"`, "sh", strconv.Itoa(n), h.bin.Hubd, "-config", h.ConfigPath)
+	}
+	cmd.Env = append(os.Environ(), h.Config.Env...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = h.Dir, out, out
 	p, err := Launch(cmd)
 	if err != nil {
@@ -179,18 +184,23 @@ func (h *Hub) Remove() error {
 }
 
 // RSS returns the resident memory of hubd in bytes.
-func (h *Hub) RSS() (int64, error) {
+func (h *Hub) RSS() (int64, error) { return h.memory("VmRSS:") }
+
+// PeakRSS returns the most resident memory that this run of hubd has had.
+func (h *Hub) PeakRSS() (int64, error) { return h.memory("VmHWM:") }
+
+func (h *Hub) memory(line string) (int64, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(h.Process().PID()) + "/status")
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == "VmRSS:" {
+	for l := range strings.Lines(string(b)) {
+		if f := strings.Fields(l); len(f) == 3 && f[0] == line {
 			kib, err := strconv.ParseInt(f[1], 10, 64)
 			return kib << 10, err
 		}
 	}
-	return 0, errors.New("harness: no VmRSS line")
+	return 0, fmt.Errorf("harness: /proc has no line %s", line)
 }
 
 // Output returns the last lines that the hub printed.

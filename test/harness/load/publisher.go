@@ -132,9 +132,20 @@ type action struct {
 	until time.Time // of a wait; zero: until woken
 }
 
+// sender writes with a deadline of its own each time: the one of an earlier packet would end the connection later.
+type sender struct{ c *mqttc.Conn }
+
+// Write implements io.Writer.
+func (s sender) Write(b []byte) (int, error) {
+	if err := s.c.SendRaw(b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
 // send writes until the connection breaks or everything is done.
 func (p *publisher) send(c *mqttc.Conn) error {
-	w := bufio.NewWriterSize(c.Net(), 32<<10)
+	w := bufio.NewWriterSize(sender{c}, 32<<10)
 	for _, a := range p.unfinished() {
 		if err := p.write(w, a); err != nil {
 			return err
