@@ -37,6 +37,12 @@ func (c *Client) Sessions(ctx context.Context) (list []api.Session, err error) {
 	return list, err
 }
 
+// Groups returns every shared subscription.
+func (c *Client) Groups(ctx context.Context) (list []api.Group, err error) {
+	err = c.call(ctx, http.MethodGet, "/v1/groups", nil, &list)
+	return list, err
+}
+
 // Session returns one session and its subscriptions.
 func (c *Client) Session(ctx context.Context, client string) (d api.SessionDetail, err error) {
 	err = c.call(ctx, http.MethodGet, query("/v1/session", "client", client), nil, &d)

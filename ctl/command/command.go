@@ -123,7 +123,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVarP(&a.output, "output", "o", "", "table or json (default table; tail: json)")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(a.statusCommand(), a.streamCommand(), a.tailCommand(), a.pubCommand(), a.clientCommand(),
-		a.sessionCommand(), a.retainedCommand(), a.userCommand(), a.aclCommand(), a.banCommand(), a.uplinkCommand(),
+		a.sessionCommand(), a.shareCommand(), a.retainedCommand(), a.userCommand(), a.aclCommand(), a.banCommand(), a.uplinkCommand(),
 		a.backupCommand(), a.restoreCommand(), a.configCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand())
 	a.completeNames(root)
 	root.SetHelpCommand(a.helpCommand())

@@ -21,7 +21,7 @@ func (a *app) completeNames(root *cobra.Command) {
 		"stream show": streamNames, "stream verify": streamNames, "stream delete": streamNames, "tail": streamNames,
 		"uplink show": uplinkNames, "uplink pause": uplinkNames, "uplink resume": uplinkNames,
 		"client show": clientNames, "client kick": clientNames,
-		"session show": sessionNames, "session delete": sessionNames,
+		"group show": groupNames, "session show": sessionNames, "session delete": sessionNames,
 		"retained get": retainedNames, "retained delete": retainedNames,
 	} {
 		c, rest, err := root.Find(strings.Fields(path))
@@ -69,6 +69,17 @@ func clientNames(ctx context.Context, hub *client.Client) (names []string) {
 	list, _ := hub.Clients(ctx)
 	for _, c := range list {
 		names = append(names, c.ClientID)
+	}
+	return names
+}
+
+func groupNames(ctx context.Context, hub *client.Client) (names []string) {
+	list, err := hub.Groups(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, g := range list {
+		names = append(names, g.Subscription)
 	}
 	return names
 }

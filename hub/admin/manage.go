@@ -16,6 +16,7 @@ type Sessions interface {
 	Sessions() []api.Session
 	Session(client string) (api.SessionDetail, error)
 	DeleteSession(client string) error
+	Groups() []api.Group
 	// Retained lists at most limit retained messages, by topic; the filter has been validated.
 	Retained(filter string, limit int) []api.Retained
 	RetainedMessage(topic string) (api.Record, error)
@@ -58,6 +59,7 @@ func (s *Server) manageRoutes(mux *http.ServeMux) {
 	sessions("DELETE /v1/session", func(x Sessions, r *http.Request) (any, error) {
 		return api.Done{Done: true}, x.DeleteSession(r.FormValue("client"))
 	})
+	sessions("GET /v1/groups", func(x Sessions, _ *http.Request) (any, error) { return x.Groups(), nil })
 	sessions("GET /v1/retained", func(x Sessions, r *http.Request) (any, error) {
 		filter := r.FormValue("filter")
 		if err := topic.ValidateFilter(filter); err != nil {

@@ -79,6 +79,19 @@ func (s *Server) DeleteSession(client string) error {
 	return s.noSession(client)
 }
 
+// Groups implements admin.Sessions.
+func (s *Server) Groups() []api.Group {
+	list := []api.Group{}
+	for _, x := range s.broker.SharedSubscriptions() {
+		g := api.Group{Subscription: x.Key, Sessions: int64(x.Sessions), Inflight: int64(x.InFlight), Inbox: x.Inbox, Members: []api.GroupMember{}}
+		for _, m := range x.Members {
+			g.Members = append(g.Members, api.GroupMember(m))
+		}
+		list = append(list, g)
+	}
+	return list
+}
+
 // Retained implements admin.Sessions.
 func (s *Server) Retained(filter string, limit int) []api.Retained {
 	list := []api.Retained{}

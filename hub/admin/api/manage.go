@@ -28,6 +28,21 @@ type Subscription struct {
 	ID                uint32 `json:"id"` // 0: none
 }
 
+// Group is one shared subscription.
+type Group struct {
+	Subscription string        `json:"subscription"` // $share/GROUP/FILTER
+	Sessions     int64         `json:"sessions"`     // that have it, connected or not
+	Inflight     int64         `json:"inflight"`
+	Inbox        int64         `json:"inbox"`   // records waiting for a member
+	Members      []GroupMember `json:"members"` // connected ones
+}
+
+// GroupMember is a connected member of a shared subscription.
+type GroupMember struct {
+	ClientID string `json:"client_id"`
+	QoS      byte   `json:"qos"`
+}
+
 // Retained says where the retained message of a topic is.
 type Retained struct {
 	Topic     string `json:"topic"`
