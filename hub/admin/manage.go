@@ -17,6 +17,10 @@ type Sessions interface {
 	Session(client string) (api.SessionDetail, error)
 	DeleteSession(client string) error
 	Groups() []api.Group
+}
+
+// Retained are the retained messages.
+type Retained interface {
 	// Retained lists at most limit retained messages, by topic; the filter has been validated.
 	Retained(filter string, limit int) []api.Retained
 	RetainedMessage(topic string) (api.Record, error)
@@ -45,6 +49,11 @@ func (s *Server) manageRoutes(mux *http.ServeMux) {
 			answer(w, s.backend.Sessions != nil, func() (any, error) { return do(s.backend.Sessions, r) })
 		})
 	}
+	retained := func(pattern string, do func(Retained, *http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			answer(w, s.backend.Retained != nil, func() (any, error) { return do(s.backend.Retained, r) })
+		})
+	}
 	guard := func(pattern string, do func(Guard, *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			answer(w, s.backend.Guard != nil, func() (any, error) { return do(s.backend.Guard, r) })
@@ -60,17 +69,17 @@ func (s *Server) manageRoutes(mux *http.ServeMux) {
 		return api.Done{Done: true}, x.DeleteSession(r.FormValue("client"))
 	})
 	sessions("GET /v1/groups", func(x Sessions, _ *http.Request) (any, error) { return x.Groups(), nil })
-	sessions("GET /v1/retained", func(x Sessions, r *http.Request) (any, error) {
+	retained("GET /v1/retained", func(x Retained, r *http.Request) (any, error) {
 		filter := r.FormValue("filter")
 		if err := topic.ValidateFilter(filter); err != nil {
 			return nil, api.Invalid("filter %.100q: %v", filter, err)
 		}
 		return x.Retained(filter, retainedMax), nil
 	})
-	sessions("GET /v1/retained/message", func(x Sessions, r *http.Request) (any, error) {
+	retained("GET /v1/retained/message", func(x Retained, r *http.Request) (any, error) {
 		return x.RetainedMessage(r.FormValue("topic"))
 	})
-	sessions("DELETE /v1/retained", func(x Sessions, r *http.Request) (any, error) {
+	retained("DELETE /v1/retained", func(x Retained, r *http.Request) (any, error) {
 		ctx, cancel := context.WithTimeout(r.Context(), s.publishTimeout)
 		defer cancel()
 		return api.Done{Done: true}, x.DeleteRetained(ctx, r.FormValue("topic"))

@@ -49,8 +49,9 @@ type Backend struct {
 	Health  Health
 	Metrics prometheus.Gatherer
 	Store   Store // may be nil
-	// Sessions and Guard may be nil.
+	// Sessions, Retained and Guard may be nil.
 	Sessions Sessions
+	Retained Retained
 	Guard    Guard
 }
 

@@ -92,7 +92,7 @@ func (s *Server) Groups() []api.Group {
 	return list
 }
 
-// Retained implements admin.Sessions.
+// Retained implements admin.Retained.
 func (s *Server) Retained(filter string, limit int) []api.Retained {
 	list := []api.Retained{}
 	s.broker.EachRetained(filter, func(name string, part *stream.Partition, offset int64) bool {
@@ -103,7 +103,7 @@ func (s *Server) Retained(filter string, limit int) []api.Retained {
 	return list
 }
 
-// RetainedMessage implements admin.Sessions.
+// RetainedMessage implements admin.Retained.
 func (s *Server) RetainedMessage(name string) (api.Record, error) {
 	for range 3 { // retention may move it in between
 		part, offset, ok := s.broker.RetainedAt(name)
@@ -130,7 +130,7 @@ func (s *Server) RetainedMessage(name string) (api.Record, error) {
 	return api.Record{}, api.NotFound("retained message", name, names)
 }
 
-// DeleteRetained implements admin.Sessions: by an empty retained message, as a client would, so that the log says so.
+// DeleteRetained implements admin.Retained: by an empty retained message, as a client would, so that the log says so.
 func (s *Server) DeleteRetained(ctx context.Context, name string) error {
 	if _, _, ok := s.broker.RetainedAt(name); !ok {
 		_, err := s.RetainedMessage(name)

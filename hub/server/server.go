@@ -301,7 +301,7 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 2)
 	go func() { failed <- s.engine.Run() }()
 	go func() {
-		if err := s.admin.Serve(admin.Backend{Hub: s, Uplinks: s, Health: s, Metrics: s.metrics(), Store: s, Sessions: s, Guard: s}); err != nil {
+		if err := s.admin.Serve(admin.Backend{Hub: s, Uplinks: s, Health: s, Metrics: s.metrics(), Store: s, Sessions: s, Retained: s, Guard: s}); err != nil {
 			failed <- err
 		}
 	}()
