@@ -337,23 +337,5 @@ func (r *Rights) MayPublish(name string) bool { return r == nil || r.Decide(Publ
 // MayReceive reports whether the client may be given a message of a topic.
 func (r *Rights) MayReceive(name string) bool { return r == nil || r.Decide(Subscribe, name).Allowed }
 
-// MayReceiveAll reports whether the client may be given every message that a filter matches.
-func (r *Rights) MayReceiveAll(filter string) bool {
-	if r == nil {
-		return true
-	}
-	for i := range r.permits {
-		p := &r.permits[i]
-		switch {
-		case p.rule.Actions&Subscribe == 0:
-		case !p.rule.Allow && topic.Overlap(p.filter, filter):
-			return false
-		case p.rule.Allow && topic.Covers(p.filter, filter):
-			return true
-		}
-	}
-	return false // what several rules allow together is not seen
-}
-
 // MaySubscribe reports whether the client may hold a subscription, without $share/GROUP/.
 func (r *Rights) MaySubscribe(filter string) bool { return r == nil || r.DecideFilter(filter).Allowed }

@@ -128,14 +128,19 @@ func (h *hub) refused(c mqttc.Connect) byte {
 // metrics is what /metrics says.
 func (h *hub) metrics() string {
 	h.t.Helper()
-	resp, err := http.Get("http://" + h.Config.AdminAddr + "/metrics")
+	return get(h.t, "http://"+h.Config.AdminAddr+"/metrics")
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return string(text)
 }
@@ -196,6 +201,8 @@ allow group:ops  all       #
 allow users      publish   d/%c/#
 allow users      subscribe cmd/%u/#
 allow users      subscribe plant/#
+allow users      subscribe shift shift/+
+allow users      subscribe shift/+/#
 `
 
 func TestPublish(t *testing.T) {
@@ -253,7 +260,8 @@ func TestSubscribe(t *testing.T) {
 		filter string
 		v5, v3 byte
 	}{{"cmd/bert/x", 1, 1}, {"cmd/anna/x", notAuthorized, 0x80}, {"plant/secret", notAuthorized, 0x80}, {"plant/#", 1, 1}, {"other/#", notAuthorized, 0x80},
-		{"#", 1, 1}, {"$share/g/cmd/bert/#", 1, 1}, {"$share/g/plant/#", notAuthorized, 0x80}} {
+		{"#", 1, 1}, {"$share/g/cmd/bert/#", 1, 1}, {"$share/g/plant/#", notAuthorized, 0x80},
+		{"$share/g/shift/#", 1, 1}} {
 		for conn, want := range map[*hubtest.Client]byte{bert: c.v5, old: c.v3} {
 			p, err := conn.Subscribe(mqttc.Filter{Name: c.filter, Options: 1})
 			if err != nil || len(p.Codes) != 1 || p.Codes[0] != want {

@@ -22,6 +22,11 @@ if [[ ! -e $cache ]]; then
   mv "$cache.tmp" "$cache"
   rm -rf "$work/new"
 fi
+# The packaged configuration has fixed ports: a network of its own keeps them from meeting another program's.
+if [[ -z ${OWN_NETWORK:-} ]] && unshare -n true 2>/dev/null; then
+  rm -rf "$work"
+  OWN_NETWORK=yes exec unshare -n bash -c 'ip link set lo up && exec "$0"' "$here/debian.sh"
+fi
 root=$work/root
 mkdir "$root"
 tar -C "$root" -xf "$cache"

@@ -8,7 +8,7 @@ cd "$here/../.."
 
 [[ $(id -u) = 0 ]] || die "run it as root: it makes a Debian root and users"
 missing=()
-for need in debootstrap:debootstrap qemu-arm-static:qemu-user-static mosquitto_pub:mosquitto-clients systemd-analyze:systemd rpm:rpm curl:curl strace:strace pgrep:procps; do
+for need in debootstrap:debootstrap qemu-arm-static:qemu-user-static mosquitto_pub:mosquitto-clients systemd-analyze:systemd rpm:rpm curl:curl strace:strace pgrep:procps ip:iproute2; do
   command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
 done
 if ((${#missing[@]})); then
