@@ -28,31 +28,42 @@ func (a *app) backupCommand() *cobra.Command {
 	}, &dir)
 }
 
-// source writes the tar of a backup.
-func (a *app) backupSource(ctx context.Context, dir string) (func(io.Writer) error, error) {
+// backupSource writes the tar of a backup; bytes is about how much that is, 0: not known.
+func (a *app) backupSource(ctx context.Context, dir string) (write func(io.Writer) error, bytes int64, err error) {
 	if dir != "" {
 		d, err := inspect.Open(vfs.OS, dir)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		return func(w io.Writer) error {
 			_, err := d.Backup(ctx, w, a.Version)
 			return err
-		}, nil
+		}, 0, nil
 	}
 	hub, err := a.hub()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return func(w io.Writer) error { return hub.Backup(ctx, w) }, nil
+	st, err := hub.Status(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range st.Streams {
+		_, n, _, _ := st.Streams[i].Totals()
+		bytes += n
+	}
+	return func(w io.Writer) error { return hub.Backup(ctx, w) }, bytes, nil
 }
 
 func (a *app) backup(ctx context.Context, target, dir string) error {
-	write, err := a.backupSource(ctx, dir)
+	source, bytes, err := a.backupSource(ctx, dir)
 	if err != nil {
 		return err
 	}
+	m := a.progress("backup", bytes)
+	write := func(w io.Writer) error { return source(m.writer(w)) }
 	if target == "-" {
+		defer m.end()
 		return write(a.Stdout)
 	}
 	var got inspect.Contents
@@ -61,6 +72,7 @@ func (a *app) backup(ctx context.Context, target, dir string) error {
 	} else {
 		got, err = backupFile(target, write)
 	}
+	m.end()
 	if err != nil {
 		return err
 	}
@@ -186,5 +198,7 @@ func (a *app) open(from string, read func(io.Reader) (inspect.Contents, error)) 
 		return inspect.Contents{}, err
 	}
 	defer func() { _ = f.Close() }() // open for reading only
-	return read(f)
+	m := a.progress("restore", info.Size())
+	defer m.end()
+	return read(m.reader(f))
 }

@@ -57,6 +57,7 @@ func (a *app) verify(ctx context.Context, stream, dir string) error {
 			v.Found = append(v.Found, f)
 		}
 	}
+	m := a.progress("verify "+clean(stream), 0)
 	var err error
 	if dir != "" {
 		var d *inspect.Dir
@@ -68,6 +69,7 @@ func (a *app) verify(ctx context.Context, stream, dir string) error {
 	} else {
 		err = herr
 	}
+	m.end()
 	if ferr := out.Flush(); err == nil {
 		err = outputError(ferr)
 	}
@@ -144,12 +146,20 @@ func (a *app) repair(stream, dir string, dry bool) error {
 
 func (a *app) deleteStreamCommand() *cobra.Command {
 	var dir string
-	return dataDirFlag(&cobra.Command{
+	var yes bool
+	c := dataDirFlag(&cobra.Command{
 		Use: "delete STREAM", Short: "Delete the records of a stream that is no longer configured", Args: takes("STREAM"),
 		Long: "delete removes all records of the stream, for good. The hub refuses while its configuration has\n" +
 			"the stream. Should it be configured again, its offsets go on where they were.",
-		RunE: func(c *cobra.Command, args []string) error { return a.deleteStream(c.Context(), args[0], dir) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := a.confirm(yes, "Delete all records of stream %s, for good?", clean(args[0])); err != nil {
+				return err
+			}
+			return a.deleteStream(c.Context(), args[0], dir)
+		},
 	}, &dir)
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return c
 }
 
 func (a *app) deleteStream(ctx context.Context, stream, dir string) error {

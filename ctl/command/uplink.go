@@ -34,7 +34,26 @@ func (a *app) uplinkCommand() *cobra.Command {
 	return a.group("uplink", "The uplinks: replicators to central clusters", ls,
 		one("show", "Show an uplink and what the remote has acknowledged", (*client.Client).Uplink),
 		one("pause", "Stop forwarding until resume; the log keeps what arrives", (*client.Client).Pause),
-		one("resume", "Forward again; a blocked uplink goes on in spite of the cause that it shows", (*client.Client).Resume))
+		a.resumeCommand())
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	var yes bool
+	c := &cobra.Command{Use: "resume UPLINK", Short: "Forward again; a blocked uplink goes on in spite of the cause that it shows", Args: takes("UPLINK"),
+		RunE: run(a, func(ctx context.Context, hub *client.Client, args []string) (api.UplinkStatus, error) {
+			u, err := hub.Uplink(ctx, args[0])
+			if err != nil {
+				return u, err
+			}
+			if u.State == api.UplinkBlocked {
+				if err := a.confirm(yes, "Uplink %s is blocked: %s\nGo on in spite of it?", clean(u.Name), clean(u.LastError)); err != nil {
+					return u, err
+				}
+			}
+			return hub.Resume(ctx, args[0])
+		}, writeUplink)}
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask, also when it is blocked")
+	return c
 }
 
 func writeUplinks(w io.Writer, uplinks []api.UplinkStatus) {

@@ -22,7 +22,7 @@ import (
 
 func (a *app) userCommand() *cobra.Command {
 	var file, groups, passwordFile string
-	var generate bool
+	var generate, yes bool
 	withFile := func(c *cobra.Command) *cobra.Command {
 		c.Flags().StringVar(&file, "file", "", "the users file; default: that of the running hub, or of --config")
 		return c
@@ -69,6 +69,9 @@ func (a *app) userCommand() *cobra.Command {
 		}})
 	rm := withFile(&cobra.Command{Use: "rm NAME", Short: "Remove a user; who is connected as that user has to go", Args: takes("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := a.confirm(yes, "Remove user %s, and end the connections of that user?", clean(args[0])); err != nil {
+				return err
+			}
 			return a.changeUsers(c.Context(), file, false, func(u *auth.Users) (string, error) {
 				if !u.Remove(args[0]) {
 					return "", noUser(args[0], u)
@@ -76,6 +79,7 @@ func (a *app) userCommand() *cobra.Command {
 				return "user " + args[0] + " is removed", nil
 			})
 		}})
+	rm.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	ls := withFile(&cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the users and their groups", Args: takes(),
 		RunE: func(c *cobra.Command, _ []string) error { return a.listUsers(c.Context(), file) }})
 	return a.group("user", "The users that clients log in as", add, passwd, rm, ls)

@@ -8,9 +8,10 @@ cd "$here/../.."
 
 [[ $(id -u) = 0 ]] || die "run it as root: it makes a Debian root and users"
 missing=()
-for need in debootstrap:debootstrap qemu-arm-static:qemu-user-static mosquitto_pub:mosquitto-clients systemd-analyze:systemd rpm:rpm curl:curl strace:strace pgrep:procps ip:iproute2; do
+for need in debootstrap:debootstrap qemu-arm-static:qemu-user-static mosquitto_pub:mosquitto-clients systemd-analyze:systemd rpm:rpm curl:curl strace:strace pgrep:procps ip:iproute2 zsh:zsh fish:fish; do
   command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
 done
+[[ -e /usr/share/bash-completion/bash_completion ]] || missing+=(bash-completion)
 if ((${#missing[@]})); then
   say "installing ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
@@ -19,6 +20,7 @@ if ((${#missing[@]})); then
 fi
 
 "$here/files.sh"
+"$here/completion.sh"
 "$here/syscalls.sh"
 "$here/debian.sh"
 "$here/emulated.sh" arm64 qemu-aarch64-static
