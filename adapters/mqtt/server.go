@@ -297,8 +297,8 @@ func (l *loop) judge(c *Conn, now int64) int64 {
 
 const (
 	bufferMin   = 4 << 10
-	bufferKeep  = 256 << 10 // larger out buffers are not kept
-	buffersKept = 4 << 20   // bytes of spare out buffers that a loop keeps
+	bufferKeep  = 2 << 20 // larger out buffers are not kept; one of outbound_bytes_per_client fits
+	buffersKept = 4 << 20 // bytes of spare out buffers that a loop keeps
 )
 
 func (l *loop) takeBuffer() []byte {

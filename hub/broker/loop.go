@@ -74,6 +74,7 @@ type mail struct {
 	items []mailItem
 	acks  []mailAck
 	buf   []byte
+	idle  int // times in a row that little of a large memory was used
 }
 
 type mailKind uint8
@@ -88,9 +89,11 @@ const (
 
 // Beyond this a mailbox takes no more records: the loop does not keep up, and its clients read the log instead.
 const (
-	mailItemsMax = 16 << 10
-	mailBytesMax = 4 << 20
-	mailKept     = 4 << 10 // items for which an empty mailbox keeps its memory
+	mailItemsMax  = 16 << 10
+	mailBytesMax  = 4 << 20
+	mailKept      = 4 << 10 // items for which an empty mailbox keeps its memory
+	mailBytesKept = 256 << 10
+	mailIdleMax   = 64
 )
 
 // mailItem is a record for this loop's clients, a run of acknowledgements, or a function.
@@ -285,20 +288,24 @@ func (l *Loop) swapMail() bool {
 	clear(l.work.items) // drop references to clients and functions
 	clear(l.work.acks)
 	l.workPos = 0
-	l.work.items, l.work.acks, l.work.buf = l.work.items[:0], l.work.acks[:0], l.work.buf[:0]
-	if cap(l.work.buf) > 1<<20 {
-		l.work.buf = nil
-	}
-	if cap(l.work.items) > mailKept {
-		l.work.items = nil
-	}
-	if cap(l.work.acks) > mailKept {
-		l.work.acks = nil
-	}
+	l.work.empty()
 	l.mail.mu.Lock()
 	l.work, l.mail.in = l.mail.in, l.work
 	l.mail.mu.Unlock()
 	return len(l.work.items) > 0
+}
+
+// empty keeps the memory while it is used: growing it anew in each round of a heavy load costs more than all else, and
+// keeping it for ever after one costs memory.
+func (m *mail) empty() {
+	much := len(m.items) > cap(m.items)/8 || len(m.acks) > cap(m.acks)/8 || len(m.buf) > cap(m.buf)/8
+	if m.idle++; much || cap(m.items) <= mailKept && cap(m.acks) <= mailKept && cap(m.buf) <= mailBytesKept {
+		m.idle = 0
+	}
+	if m.idle >= mailIdleMax {
+		*m = mail{}
+	}
+	m.items, m.acks, m.buf = m.items[:0], m.acks[:0], m.buf[:0]
 }
 
 func (l *Loop) handle(it *mailItem) {

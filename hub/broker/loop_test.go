@@ -302,3 +302,24 @@ func TestPublishDirect(t *testing.T) {
 		t.Fatalf("the client's publish was committed along: %v", p)
 	}
 }
+
+// A mailbox that was large keeps its memory under load, also when single rounds have little in them, and gives it back
+// when the load is over.
+func TestMailKeepsItsMemoryWhileItIsUsed(t *testing.T) {
+	m := mail{buf: make([]byte, 2<<20)}
+	for i := range 1000 {
+		if m.empty(); cap(m.buf) == 0 {
+			t.Fatalf("given up in round %d of a heavy load", i)
+		}
+		if m.buf = m.buf[:10]; i%(mailIdleMax/2) == 0 {
+			m.buf = m.buf[:1<<20]
+		}
+	}
+	for range mailIdleMax {
+		m.buf = append(m.buf, 1)
+		m.empty()
+	}
+	if cap(m.buf) > mailBytesKept {
+		t.Fatalf("%d bytes are kept after %d rounds with next to nothing", cap(m.buf), mailIdleMax)
+	}
+}
