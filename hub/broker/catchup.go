@@ -139,11 +139,16 @@ func (k *catchup) run() {
 	}
 }
 
-// reserve takes a place for one more chunk. False: none is free, and the client will be pumped when one is.
+// reserve takes a place for one more chunk. False: none is free, and the client will be pumped when one is its own.
+// Places go round in the order of asking: whoever loses a chunk that it made no use of stands behind those that wait.
 func (k *catchup) reserve(c *Client) bool {
+	if c.att.granted {
+		c.att.granted = false
+		return true
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.inUse > 0 && k.inUse+chunkBytes > k.b.o.Limits.CatchupBytes {
+	if len(k.waiting) > 0 || k.inUse > 0 && k.inUse+chunkBytes > k.b.o.Limits.CatchupBytes {
 		if !c.att.waiting {
 			c.att.waiting = true
 			k.waiting = append(k.waiting, c.att)
@@ -191,11 +196,13 @@ func (k *catchup) newChunk() *chunk {
 	return &chunk{}
 }
 
+// give returns memory and reserves it for those that wait.
 func (k *catchup) give(n int64) {
 	k.mu.Lock()
 	k.inUse -= n
 	var next []*attachment
-	for room := k.b.o.Limits.CatchupBytes - k.inUse; len(k.waiting) > 0 && room > 0; room -= chunkBytes {
+	for len(k.waiting) > 0 && (k.inUse <= 0 || k.inUse+chunkBytes <= k.b.o.Limits.CatchupBytes) {
+		k.inUse += chunkBytes
 		k.waiting[0].waiting = false
 		next = append(next, k.waiting[0])
 		k.waiting = k.waiting[1:]
@@ -204,10 +211,11 @@ func (k *catchup) give(n int64) {
 	for _, a := range next {
 		a.loop.Post(func() {
 			if c := a.client; c != nil && (c.owed == nil || c.owed.chunk == nil) && !c.reading && a.loop.wants(c) {
+				a.granted = true
 				a.loop.wantPump(c)
 				return
 			}
-			k.give(0) // no use for it any more: the next one's turn
+			k.give(chunkBytes) // no use for it any more: the next one's turn
 		})
 	}
 }
@@ -236,6 +244,10 @@ func (l *Loop) pump() {
 		if a.client != nil {
 			l.repace(a.client)
 		}
+		if a.granted { // it had no use for its place
+			a.granted = false
+			l.b.catchup.give(chunkBytes)
+		}
 	}
 	l.pumps = l.pumps[:0]
 }
@@ -262,7 +274,16 @@ func (l *Loop) pumpClient(c *Client) {
 		}
 	}
 	l.goLive(c)
-	if c.reading || !l.wants(c) || !l.b.catchup.reserve(c) {
+	if c.reading {
+		return
+	}
+	if !l.wants(c) {
+		if c.hasMore() { // should nobody say that there is room, the tick finds out
+			l.markActive(c)
+		}
+		return
+	}
+	if !l.b.catchup.reserve(c) {
 		return
 	}
 	j := l.newJob(c)
@@ -276,8 +297,12 @@ func (l *Loop) pumpClient(c *Client) {
 	}
 }
 
-// wants reports whether the client has something to read and could take some of it.
+// wants reports whether the client has something to read and could take some of it. Who has no room asks again when it
+// has: memory that it cannot use now is for others.
 func (l *Loop) wants(c *Client) bool {
+	if !c.conn.Room(packetOverhead) {
+		return false
+	}
 	return c.owed.toRead() || c.IsBehind() && !c.isFull()
 }
 
@@ -385,7 +410,8 @@ func (l *Loop) deliverRecord(c *Client, ch *chunk, it *chunkItem) bool {
 			return false
 		}
 		l.send(c, Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: l.msg.Retain && it.grant.RetainAsPublished})
-	case (qos == 2 || c.group != nil) && c.owed != nil && c.owed.skip[flightKey{it.part, it.offset}]:
+	case (qos == 2 || c.group != nil) && c.skips(it.part, it.offset):
+		c.passFinished(it.part, it.offset)
 	case c.isFull() || !c.conn.Room(size):
 		return false
 	default:

@@ -152,7 +152,7 @@ func (l *Loop) settleClient(c *Client, at, previous []int64) bool {
 	if busy {
 		l.wantPump(c)
 	} else if c.owed != nil {
-		c.owed.skip = nil
+		c.forgetSkips()
 	}
 	if c.Persistent() {
 		if v := l.b.vector.stored.Load(); v != nil && c.owed != nil {

@@ -133,6 +133,7 @@ type attachment struct {
 	active  bool // in the loop's active list
 	unsaved byte // in the loop's unsaved list, and what of the session it is for
 	waiting bool // in catchup.waiting, guarded by its mutex
+	granted bool // a place for a chunk is reserved for it; its loop's
 
 	rights atomic.Pointer[auth.Rights] // the client's, for matches made on other goroutines
 }

@@ -19,12 +19,13 @@ type pkt struct {
 	code    byte
 	present bool
 	subIDs  []uint32
+	expires int64 // hub time, 0: never
 }
 
 func (p pkt) String() string {
 	switch p.kind {
 	case "publish":
-		return fmt.Sprintf("publish %s=%s q%d id%d dup=%v retain=%v", p.topic, p.payload, p.qos, p.id, p.dup, p.retain)
+		return fmt.Sprintf("publish %s=%s q%d id%d dup=%v retain=%v %v", p.topic, p.payload, p.qos, p.id, p.dup, p.retain, p.subIDs)
 	case "connack":
 		return fmt.Sprintf("connack present=%v", p.present)
 	}
@@ -208,7 +209,8 @@ func (cn *tconn) bye() {
 
 // publish is a PUBLISH of the client, handled as a protocol adapter does. It returns the code of a refusal on the spot.
 func (cn *tconn) publish(p pkt) byte {
-	m := &message.Message{Topic: []byte(p.topic), Payload: []byte(p.payload), QoS: p.qos, Retain: p.retain, TimeMs: cn.r.b.o.Clock.NowMs()}
+	m := &message.Message{Topic: []byte(p.topic), Payload: []byte(p.payload), QoS: p.qos, Retain: p.retain,
+		TimeMs: cn.r.b.o.Clock.NowMs(), ExpiresMs: p.expires}
 	if cn.c.HasNoLocal() {
 		m.Origin = message.Origin{Client: []byte(cn.c.ClientID), NoLocal: true}
 	}

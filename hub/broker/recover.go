@@ -32,7 +32,14 @@ type recovery struct {
 	wills    []*Client
 	badKeys  [][]byte              // to be deleted
 	retained map[string]retainedAt // of streams partitioned by client, see latest
+	ended    []endedFlight         // of shared subscriptions, see dropShares
 	damaged  int
+}
+
+type endedFlight struct {
+	record []byte // its key
+	key    flightKey
+	share  string
 }
 
 type recovered struct {
@@ -168,13 +175,18 @@ func (r *recovery) positions(key, v []byte) bool {
 
 func (r *recovery) flight(key, v []byte) bool {
 	id, rest, ok := cutClient(key, prefixFlight)
+	if ok && id == shareMark {
+		k, share, ok := r.b.parseFlightKey(rest)
+		r.ended = append(r.ended, endedFlight{slices.Clone(key), k, share})
+		return ok
+	}
 	c := r.client(id)
 	if !ok || c == nil {
 		return r.orphan(key, ok)
 	}
 	k, share, ok := r.b.parseFlightKey(rest)
 	d := &decoder{v: v}
-	f := decodeFlight(d)
+	f := decodeFlight(d, false)
 	if !ok || d.bad {
 		return false
 	}
@@ -403,7 +415,7 @@ func (r *recovery) finishFlights(c *Client) {
 			x.f.Share = &member{id: c.ClientID, key: x.share}
 		}
 		cur := c.Cursor(x.key.part)
-		toCome := x.share == "" && !x.f.Retained && cur != nil && x.key.offset >= cur.Next
+		toCome := x.share == "" && !x.f.Retained && !x.f.Kept && cur != nil && x.key.offset >= cur.Next
 		// A power cut may have taken the record back; its offset is given to another one.
 		if toCome || x.key.offset >= r.b.parts[x.key.part].Log.Next() {
 			r.b.o.Meta.Delete(r.b.flightRecordKey(c.ClientID, &x.f))

@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"errors"
+	"iter"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -211,23 +212,35 @@ func (r *rig) part(name string) *partition {
 func (r *rig) records(p *partition) []message.Message {
 	r.t.Helper()
 	var list []message.Message
-	for at := p.Log.First(); at < p.Log.Next(); {
-		buf, err := p.Log.Read(at, 1<<20, nil)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		for rec := range seglog.Records(buf) {
-			var m message.Message
-			if err := m.Decode(rec); err != nil {
+	for _, m := range r.recordsFrom(p, p.Log.First()) {
+		list = append(list, m)
+	}
+	return list
+}
+
+// recordsFrom reads a partition from an offset on.
+func (r *rig) recordsFrom(p *partition, from int64) iter.Seq2[int64, message.Message] {
+	return func(yield func(int64, message.Message) bool) {
+		for at := from; at < p.Log.Next(); {
+			buf, err := p.Log.Read(at, 1<<20, nil)
+			if err != nil {
 				r.t.Fatal(err)
 			}
-			if rec.Offset >= at {
-				list = append(list, m)
+			for rec := range seglog.Records(buf) {
+				var m message.Message
+				if err := m.Decode(rec); err != nil {
+					r.t.Fatal(err)
+				}
+				if rec.Offset < at {
+					continue
+				}
+				if !yield(rec.Offset, m) {
+					return
+				}
 				at = rec.Offset + 1
 			}
 		}
 	}
-	return list
 }
 
 // payloads are those of a whole partition.

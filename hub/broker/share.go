@@ -155,7 +155,8 @@ func (l *Loop) joinShare(c *Client, s *session.Sub, fresh bool) {
 	home.postShare(g, shareEvent{what: shareJoin, member: m})
 }
 
-// leaveShare takes a member out, with the messages that it has not acknowledged. gone: the session has no such
+// leaveShare takes a member out. What it has in flight stays with it: it was begun, counts against the client's receive
+// maximum and has its packet id until it is acknowledged [MQTT-3.10.4-3] [MQTT-3.3.4-9]. gone: the session has no such
 // subscription any more.
 func (l *Loop) leaveShare(c *Client, s *session.Sub, gone bool) {
 	m, _ := s.Member.(*member)
@@ -163,28 +164,55 @@ func (l *Loop) leaveShare(c *Client, s *session.Sub, gone bool) {
 		return
 	}
 	s.Member = nil
-	for _, id := range c.Flights.Ordered() {
-		f := c.Flights.Get(id)
-		if x, _ := f.Share.(*member); x != nil && x.g == m.g && f.QoS == 1 {
-			m.g.home.postShare(m.g, l.b.eventOf(shareBack, x, f))
-			c.nowSent(f)
-			c.Flights.Remove(id)
-		}
-	}
 	m.g.home.postShare(m.g, shareEvent{what: shareGone, member: m})
 	if gone {
 		l.b.dropShare(s.Filter)
 	}
 }
 
-// dropShares: a session ends. Its QoS 2 messages go with it [MQTT-4.8.2-4].
+// returnShares gives back what a client that goes has not acknowledged, for other members. Where the last session has
+// left the group meanwhile, there are none: the message becomes the client's own.
+func (l *Loop) returnShares(c *Client) {
+	for _, id := range c.Flights.Ordered() {
+		f := c.Flights.Get(id)
+		m, _ := f.Share.(*member)
+		switch {
+		case m == nil || f.QoS != 1:
+		case l.b.shared(m.g):
+			m.g.home.postShare(m.g, l.b.eventOf(shareBack, m, f))
+			c.nowSent(f)
+			c.Flights.Remove(id)
+		default:
+			f.Share, f.ShareID, f.Kept = nil, 0, true
+		}
+	}
+}
+
+// shared reports whether some session still has the group's subscription.
+func (b *Broker) shared(g *group) bool {
+	b.shares.mu.Lock()
+	defer b.shares.mu.Unlock()
+	return b.shares.groups[g.key] == g && g.sessions > 0
+}
+
+// dropShares: a session ends. Its QoS 2 messages go with it [MQTT-4.8.2-5]: what is left of each is a mark in its place,
+// until the group's own record knows. Without the mark a kill in between would have the message given to another member,
+// or to a new session of that client.
 func (b *Broker) dropShares(c *Client) {
 	for _, id := range c.Flights.Ordered() {
-		if f := c.Flights.Get(id); f.Share != nil {
-			if m, _ := f.Share.(*member); m != nil {
-				m.g.tell(b.eventOf(shareDone, m, f))
-			}
+		f := c.Flights.Get(id)
+		m, _ := f.Share.(*member)
+		if m == nil {
+			continue
 		}
+		gone := &member{g: m.g, to: m.to, id: shareMark, key: m.key}
+		if f.QoS == 2 && c.stored {
+			mark := *f
+			mark.Share = gone
+			b.o.Meta.Put(b.flightRecordKey(gone.id, &mark), appendFlight(nil, f))
+			b.o.Meta.Delete(b.flightRecordKey(c.ClientID, f))
+		}
+		m.g.tell(b.eventOf(shareDone, gone, f))
 	}
 	for _, s := range c.Subs {
 		if s.Shared {
@@ -241,6 +269,13 @@ func (l *Loop) handleShare(it *mailItem, buf []byte) {
 	if err := l.msg.Decode(rec); err != nil {
 		l.b.log.Error("BUG: a record of this hub cannot be decoded", "topic", string(rec.Key), "err", err)
 	}
+	if m := &l.msg; m.ExpiresMs > 0 && m.ExpiresMs <= l.b.o.Clock.NowMs() { // on its way here
+		l.b.Stats.DroppedExpired.Add(1)
+		if it.id > 0 {
+			it.group.home.postShare(it.group, shareEvent{what: shareDone, member: it.member, id: it.id, part: it.part, offset: it.offset})
+		}
+		return
+	}
 	if c == nil || !l.hasRoom(c, it.c-it.t+packetOverhead, min(l.msg.QoS, it.member.qos)) {
 		if c != nil {
 			l.starve(c, it.member)
@@ -277,11 +312,15 @@ func (l *Loop) unstarve(c *Client) {
 	o.starved = o.starved[:0]
 }
 
-// give delivers the scratch message to a member of this loop that has room.
+// give delivers the scratch message to a member of this loop that has room. Without an id it is not in flight to the
+// group, which had only members of QoS 0 when it was matched: QoS 0 is what it comes at, whatever this member asked for.
 func (l *Loop) give(m *member, id uint16, p *partition, offset int64, shared *Shared) {
 	c := m.to.client
 	msg := &l.msg
 	d := Delivery{Msg: msg, QoS: min(msg.QoS, m.qos), Retain: msg.Retain && m.retain, SubIDs: m.subIDs, Shared: shared}
+	if id == 0 {
+		d.QoS = 0
+	}
 	if d.QoS == 0 {
 		l.send(c, d)
 		if id > 0 {

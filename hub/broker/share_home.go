@@ -29,7 +29,12 @@ func (g *group) apply(l *Loop, e shareEvent) {
 		m.out, m.full = max(m.out-1, 0), false
 		g.done(l, &e)
 	case shareBack:
-		m.out, m.full = max(m.out-1, 0), m.to.loop != l
+		m.full = m.to.loop != l
+		if e.id == 0 { // QoS 0 is not kept
+			g.b.Stats.DroppedQoS0.Add(1)
+			return
+		}
+		m.out = max(m.out-1, 0)
 		g.takeBack(l, e.id)
 	case shareEnd:
 		g.end(l)
@@ -85,6 +90,7 @@ func (g *group) remove(l *Loop, m *member) {
 	}
 	if len(g.members) > 0 { // somebody came while detach emptied the mailbox
 		g.attach(l)
+		l.markUnsaved(g.c, unsavedPositions) // what the attachment that has ended was marked for
 		g.wake(l)
 		return
 	}
@@ -117,9 +123,16 @@ func (g *group) done(l *Loop, e *shareEvent) {
 	qos2 := g.dead
 	if f := g.c.Flights.Get(e.id); f != nil && f.Part == e.part.ID && f.Offset == e.offset {
 		qos2 = qos2 || f.State == session.Released && f.QoS == 2
-		g.c.Flights.Remove(e.id)
+		if cur := g.c.Cursor(f.Part); qos2 && cur != nil && cur.Next <= f.Offset && g.c.skips(f.Part, f.Offset) {
+			f.State = session.Finished // the log is still to be read there, perhaps after another kill
+		} else {
+			g.c.Flights.Remove(e.id)
+		}
 	}
 	if !qos2 {
+		if g.c.att == nil { // nothing else writes down that it is done with
+			g.b.putPositions(g.c, nil)
+		}
 		return
 	}
 	key := g.b.flightRecordKey(e.member.id, &session.Flight{ID: e.packet, Part: e.part.ID, Offset: e.offset, Share: e.member})
@@ -227,7 +240,9 @@ func (s *shareConn) Send(d *Delivery) bool {
 		l.give(m, d.ID, p, offset, d.Shared) // d is the member's from here on
 		return true
 	}
-	m.out++
+	if d.ID > 0 { // what is in flight comes back as done; QoS 0 does not
+		m.out++
+	}
 	l.handOff(m, d, p, offset)
 	return true
 }

@@ -33,6 +33,9 @@ func (r *recovery) shares() {
 	for _, c := range clients {
 		r.bindFlights(c)
 	}
+	for _, e := range r.ended {
+		r.endFlight(e)
+	}
 	for _, c := range inboxes {
 		if c.group == nil { // no session has it any more
 			r.b.wipe(c)
@@ -40,6 +43,53 @@ func (r *recovery) shares() {
 		}
 		r.b.putPositions(c, nil)
 	}
+	for _, e := range r.ended { // the groups' records know
+		r.b.o.Meta.Delete(e.record)
+	}
+}
+
+// endFlight takes a QoS 2 message out of its group whose member's session has ended.
+func (r *recovery) endFlight(e endedFlight) {
+	g := r.b.shares.groups[e.share]
+	if g == nil {
+		return
+	}
+	f := g.flight(e.key.part, e.key.offset)
+	if cur := g.c.Cursor(e.key.part); cur == nil || cur.Next > e.key.offset {
+		if f != nil {
+			g.c.Flights.Remove(f.ID)
+		}
+		return
+	}
+	if f == nil {
+		f = g.c.Flights.Add()
+		f.Part, f.Offset = e.key.part, e.key.offset
+	}
+	f.State, f.QoS = session.Finished, 2
+	g.c.dontRead(f.Part, f.Offset)
+}
+
+// passFinished forgets a message that was done with before the position had come to it.
+func (c *Client) passFinished(part uint32, offset int64) {
+	if c.group == nil {
+		return
+	}
+	if f := c.group.flight(part, offset); f != nil && f.State == session.Finished {
+		c.Flights.Remove(f.ID)
+	}
+}
+
+// skips reports whether the record is not to be delivered once more.
+func (c *Client) skips(part uint32, offset int64) bool {
+	return c.owed != nil && c.owed.skip[flightKey{part, offset}]
+}
+
+// forgetSkips: nothing is read from the log any more.
+func (c *Client) forgetSkips() {
+	for key := range c.owed.skip {
+		c.passFinished(key.part, key.offset)
+	}
+	c.owed.skip = nil
 }
 
 // share returns the group, with the inbox that was recovered for it if there is one.
@@ -52,10 +102,23 @@ func (r *recovery) share(key string, inboxes map[string]*Client) *group {
 		g.c, c.group = c, g
 		for _, id := range c.Flights.Ordered() { // what a member had is given out again, unless a session claims it
 			f := c.Flights.Get(id)
-			f.State, f.QoS = session.Sent, 1
+			if f.State != session.Finished {
+				f.State, f.QoS = session.Sent, 1
+			}
+			c.dontRead(f.Part, f.Offset)
 		}
 	}
 	return g
+}
+
+// dontRead keeps a message that is in flight already from being delivered once more where the position lies before it.
+// A second kill finds the message in the group's own record and the position where it was: it holds for those, too.
+func (c *Client) dontRead(part uint32, offset int64) {
+	o := c.owe()
+	if o.skip == nil {
+		o.skip = map[flightKey]bool{}
+	}
+	o.skip[flightKey{part, offset}] = true
 }
 
 // bindFlights joins the QoS 2 messages that a session had from groups with the groups' side of them.
@@ -67,9 +130,11 @@ func (r *recovery) bindFlights(c *Client) {
 			continue
 		}
 		g := r.b.shares.groups[m.key]
-		if g == nil { // no session has that subscription any more
-			r.b.o.Meta.Delete(r.b.flightRecordKey(c.ClientID, f))
-			f.Share = nil
+		if g == nil { // no session has that subscription any more: the message is the client's own from here on
+			old := r.b.flightRecordKey(c.ClientID, f)
+			f.Share, f.ShareID, f.Kept = nil, 0, true
+			r.b.o.Meta.Put(r.b.flightRecordKey(c.ClientID, f), appendFlight(nil, f))
+			r.b.o.Meta.Delete(old)
 			continue
 		}
 		m.g, m.to = g, &attachment{}
@@ -77,11 +142,7 @@ func (r *recovery) bindFlights(c *Client) {
 		if inner == nil {
 			inner = g.c.Flights.Add()
 			inner.Part, inner.Offset = f.Part, f.Offset
-			o := g.c.owe()
-			if o.skip == nil {
-				o.skip = map[flightKey]bool{}
-			}
-			o.skip[flightKey{f.Part, f.Offset}] = true
+			g.c.dontRead(f.Part, f.Offset)
 		}
 		inner.State, inner.QoS = session.Released, 2
 		f.ShareID = inner.ID

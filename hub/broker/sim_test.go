@@ -24,7 +24,7 @@ import (
 func TestSimulation(t *testing.T) {
 	first, n, steps := uint64(1), uint64(12), 2500
 	if os.Getenv("HUB_TEST_FULL") != "" {
-		n, steps = 300, 6000
+		n, steps = 100, 100_000
 	}
 	if s := os.Getenv("HUB_SIM_SEEDS"); s != "" {
 		n, _ = strconv.ParseUint(s, 10, 64)
@@ -52,13 +52,13 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Logf("%+v", sum)
 	// A run in which nothing happened proves nothing.
-	if n > 5 && (sum.Kills == 0 || sum.Takeovers == 0 || sum.Refused == 0 || sum.Acked == 0 || sum.Exact == 0 || sum.Resent == 0 || sum.Retained == 0) {
+	if n > 5 && (sum.Kills == 0 || sum.Takeovers == 0 || sum.Refused == 0 || sum.Acked == 0 || sum.Exact == 0 || sum.Resent == 0 || sum.Retained == 0 || sum.SharedExact == 0 || sum.Expired == 0) {
 		t.Fatalf("the simulation did not reach what it is for: %+v", sum)
 	}
 }
 
 type simStats struct {
-	Records, Acked, Refused, Delivered, Exact, Resent, Retained, Kills, Takeovers, CatchupJobs, Gaps int64
+	Records, Acked, Refused, Delivered, Exact, Resent, Retained, Shared, SharedExact, Expired, Kills, Takeovers, CatchupJobs, Gaps int64
 }
 
 func (s *simStats) add(o *simStats) {
@@ -69,6 +69,9 @@ func (s *simStats) add(o *simStats) {
 	s.Exact += o.Exact
 	s.Resent += o.Resent
 	s.Retained += o.Retained
+	s.Shared += o.Shared
+	s.SharedExact += o.SharedExact
+	s.Expired += o.Expired
 	s.Kills += o.Kills
 	s.Takeovers += o.Takeovers
 	s.CatchupJobs += o.CatchupJobs
@@ -77,16 +80,18 @@ func (s *simStats) add(o *simStats) {
 
 type sim struct {
 	*rig
-	rng   *rand.Rand
-	trace bool
-	devs  []*dev
-	stats simStats
+	rng    *rand.Rand
+	trace  bool
+	devs   []*dev
+	groups []*simGroup
+	stats  simStats
 
 	// What is in the log.
 	at      []int64 // by partition: looked at so far
 	records map[string]*simRecord
 	byTopic map[string][]*simRecord
-	bases   map[string]int // records by publisher and number
+	bases   map[string]int   // records by publisher and number
+	expires map[string]int64 // by payload: when it expires, hub time
 
 	killAt   []int64 // by partition: the end of the log at the last kill
 	dieIn    int     // disk writes and commits until a kill; 0: none planned
@@ -113,7 +118,7 @@ var simFilters = []string{"a/#", "s/#", "a/1", "+/0", "#", "b/0", "s/1"}
 
 func newSim(t *testing.T, seed uint64) *sim {
 	s := &sim{rng: rand.New(rand.NewPCG(seed, 99)), trace: os.Getenv("HUB_SIM_TRACE") != "",
-		records: map[string]*simRecord{}, byTopic: map[string][]*simRecord{}, bases: map[string]int{}}
+		records: map[string]*simRecord{}, byTopic: map[string][]*simRecord{}, bases: map[string]int{}, expires: map[string]int64{}}
 	s.rig = &rig{t: t, disk: vfstest.NewMem(), meta: newMemMeta(), specs: twoKinds, lim: rigLimits}
 	if s.rng.IntN(2) == 0 {
 		s.lim.CatchupBytes = chunkBytes + 1
@@ -124,6 +129,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 	}
 	s.boot()
 	s.at, s.killAt = make([]int64, len(s.b.parts)), make([]int64, len(s.b.parts))
+	s.makeGroups()
 	for i := range 7 {
 		d := &dev{s: s, id: fmt.Sprintf("d%d", i), persist: i < 5, old: i%3 == 0, window: 1 + s.rng.IntN(8)}
 		d.reset()
@@ -203,8 +209,14 @@ func (s *sim) run(steps int) {
 		s.look()
 	}
 	s.quiesce()
+	if s.trace {
+		s.dump()
+	}
 	for _, d := range s.devs {
 		d.complete()
+	}
+	for _, g := range s.groups {
+		g.complete()
 	}
 	s.stats.Records = int64(len(s.records))
 	s.collect()
@@ -216,6 +228,7 @@ func (s *sim) collect() {
 	s.stats.Resent += s.b.Stats.Resent.Load()
 	s.stats.CatchupJobs += s.b.Stats.CatchupJobs.Load()
 	s.stats.Gaps += s.b.Stats.MailGaps.Load()
+	s.stats.Expired += s.b.Stats.DroppedExpired.Load()
 }
 
 func (s *sim) reborn() {
@@ -260,8 +273,14 @@ func (s *sim) dump() {
 			for id, e := range c.Inbound.All() {
 				s.logf("   %s inbound: id%d %+v", d.id, id, e)
 			}
+			s.logf("   %s: reading %v, owed %+v", d.id, c.reading, c.owed)
+			if c.att != nil {
+				s.logf("   %s: waiting %v, pumping %v", d.id, c.att.waiting, c.att.pumping)
+			}
 		}
 	}
+	s.shareState()
+	s.logf("   reading ahead: %d bytes, %d wait", s.b.catchup.inUse, len(s.b.catchup.waiting))
 }
 
 // look notes what is new in the log.
@@ -273,9 +292,9 @@ func (s *sim) look() {
 		if s.at[i] == p.Log.Next() || p.Stream.Name == RetainedStream {
 			continue
 		}
-		for _, m := range s.recordsFrom(p, s.at[i]) {
-			r := &simRecord{topic: string(m.Topic), payload: string(m.Payload), qos: m.QoS, part: p.ID, offset: s.at[i], nth: len(s.byTopic[string(m.Topic)])}
-			s.at[i]++
+		for offset, m := range s.recordsFrom(p, s.at[i]) {
+			r := &simRecord{topic: string(m.Topic), payload: string(m.Payload), qos: m.QoS, part: p.ID, offset: offset, nth: len(s.byTopic[string(m.Topic)])}
+			s.at[i] = offset + 1
 			if s.records[r.payload] != nil {
 				s.failf("%s is in the log twice", r.payload)
 			}
@@ -360,25 +379,10 @@ func (s *sim) quiesce() {
 		if idle%10 == 9 {
 			s.checkpoint()
 		}
-		if n := s.stats.Delivered + s.stats.Acked + s.stats.Retained; n != before {
+		if n := s.stats.Delivered + s.stats.Acked + s.stats.Retained + s.stats.Shared; n != before {
 			idle, before = 0, n
 		}
 	}
-}
-
-func (s *sim) recordsFrom(p *partition, from int64) []simMessage {
-	var list []simMessage
-	for i, m := range s.rig.records(p) {
-		if int64(i) >= from {
-			list = append(list, simMessage{m.Topic, m.Payload, m.QoS})
-		}
-	}
-	return list
-}
-
-type simMessage struct {
-	Topic, Payload []byte
-	QoS            byte
 }
 
 // matching reports whether the topic matches.

@@ -48,7 +48,8 @@ type outMsg struct {
 type simSub struct {
 	filter        string
 	qos           byte
-	may, from, to []int64 // by partition: asked for; confirmed; ended, or -1
+	may, from, to []int64   // by partition: asked for; confirmed; ended, or nil
+	group         *simGroup // of a shared one, which has nothing of the above
 }
 
 type simSeen struct {
@@ -58,6 +59,7 @@ type simSeen struct {
 
 // reset forgets the session.
 func (d *dev) reset() {
+	d.leaveAll()
 	d.in2, d.subs, d.asked, d.seen, d.done = map[uint16]string{}, nil, nil, map[string]*simSeen{}, map[string]int{}
 	d.out, d.present = nil, false
 }
@@ -72,10 +74,16 @@ func (d *dev) lost(kept int) {
 	d.drainInbox()
 	d.cn, d.up, d.inbox, d.held = nil, false, nil, nil
 	for _, x := range d.asked { // nobody knows whether the hub has it
+		if x.group != nil {
+			continue
+		}
 		x.from, x.to = x.may, make([]int64, len(x.may))
 		d.subs = append(d.subs, x)
 	}
 	d.asked = nil
+	if !d.persist {
+		d.leaveAll()
+	}
 }
 
 func (d *dev) act() {
@@ -94,6 +102,8 @@ func (d *dev) act() {
 		d.subscribe()
 	case x < 10 && d.up:
 		d.unsubscribe()
+	case x == 10 && d.up:
+		d.unsubscribeShared()
 	case x < 40 && d.up:
 		d.publish()
 	case x < 70:
@@ -154,6 +164,9 @@ func (d *dev) arrive(cn *tconn, p pkt) {
 	}
 	d.logf("<- %v", p)
 	d.inbox = append(d.inbox, p)
+	if p.kind == "publish" {
+		d.onTime(p)
+	}
 	if p.kind == "publish" && p.qos > 0 {
 		d.onWire[p.id] = true
 		if len(d.onWire) > d.window {
@@ -205,6 +218,12 @@ func (d *dev) connected(present bool) {
 	if d.present && !present {
 		d.failf("the session is gone")
 	}
+	if d.clean { // the old session has ended by now
+		d.leaveAll()
+		for _, g := range d.s.groups {
+			delete(g.asked, d)
+		}
+	}
 	d.up, d.clean = true, false
 	d.present = d.persist
 	for _, m := range d.out { // [MQTT-4.4.0-1]
@@ -242,6 +261,10 @@ func (d *dev) publish() {
 
 func (d *dev) send(m *outMsg, dup bool) {
 	p := pkt{id: m.id, qos: m.qos, topic: m.topic, payload: fmt.Sprintf("%s:%d:%d", d.id, m.n, m.attempt), dup: dup, retain: m.n%7 == 0}
+	if m.n%6 == 0 {
+		p.expires = d.s.b.o.Clock.NowMs() + int64(1+m.n%5)*500
+		d.s.expires[p.payload] = p.expires
+	}
 	d.logf("-> publish %s=%s q%d id%d", p.topic, p.payload, p.qos, p.id)
 	if d.cn.c != nil && !d.cn.closing {
 		d.cn.publish(p)
@@ -306,7 +329,11 @@ func (d *dev) committed() []int64 {
 }
 
 func (d *dev) subscribe() {
-	if d.cn.c == nil || d.cn.closing || len(d.subs)+len(d.asked) > 12 {
+	if d.cn.c == nil || d.cn.closing {
+		return
+	}
+	if d.s.rng.IntN(3) == 0 {
+		d.subscribeShared()
 		return
 	}
 	f := simFilters[d.s.rng.IntN(len(simFilters))]
@@ -316,14 +343,37 @@ func (d *dev) subscribe() {
 		}
 	}
 	x := &simSub{filter: f, qos: byte(d.s.rng.IntN(3)), may: d.committed()}
+	d.mergeEnded(f)
 	d.asked = append(d.asked, x)
 	d.logf("subscribe %s q%d", f, x.qos)
 	d.cn.ask(SubRequest{Filter: f, QoS: x.qos, RetainHandling: byte(d.s.rng.IntN(2) * 2)})
 }
 
+// mergeEnded makes one of the ended subscriptions with a filter: what may still come because of them.
+func (d *dev) mergeEnded(filter string) {
+	var first *simSub
+	d.subs = slices.DeleteFunc(d.subs, func(x *simSub) bool {
+		if x.filter != filter || x.to == nil {
+			return false
+		}
+		if first == nil {
+			first = x
+			return false
+		}
+		for i := range first.may {
+			first.may[i] = min(first.may[i], x.may[i])
+		}
+		return true
+	})
+}
+
 func (d *dev) confirmed() {
 	x := d.asked[0]
 	d.asked = d.asked[1:]
+	if x.group != nil {
+		x.group.join(d)
+		return
+	}
 	x.from = d.committed()
 	d.subs = append(d.subs, x)
 }
@@ -345,7 +395,7 @@ func (d *dev) unsubscribe() {
 // must reports whether the session has been promised the record at QoS 1 or 2.
 func (d *dev) must(r *simRecord) bool {
 	for _, x := range d.subs {
-		if r.qos > 0 && x.qos > 0 && matching(x.filter, r.topic) && r.offset >= x.from[r.part] && (x.to == nil || r.offset < x.to[r.part]) {
+		if r.qos > 0 && x.qos > 0 && matching(x.filter, r.topic) && r.offset >= x.from[r.part] && (x.to == nil || r.offset < x.to[r.part]) && !d.s.expired(r.payload) {
 			return true
 		}
 	}
@@ -366,6 +416,10 @@ func (d *dev) delivered(p pkt) {
 			return // known already
 		}
 		d.in2[p.id] = p.payload
+	}
+	if g := d.s.through(p); g != nil {
+		d.shared(g, p, r)
+		return
 	}
 	if p.retain {
 		d.s.stats.Retained++

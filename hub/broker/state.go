@@ -195,7 +195,7 @@ func (b *Broker) decodeSub(filter string, v []byte) (*session.Sub, error) {
 
 func appendFlight(v []byte, f *session.Flight) []byte {
 	v = binary.AppendUvarint(v, uint64(f.ID))
-	v = append(v, byte(f.State), f.QoS, flags(f.RetainAsPublished, f.Retained))
+	v = append(v, byte(f.State), f.QoS, flags(f.RetainAsPublished, f.Retained, f.Kept))
 	v = binary.AppendUvarint(v, uint64(f.Seq))
 	v = binary.AppendUvarint(v, uint64(len(f.SubIDs)))
 	for _, id := range f.SubIDs {
@@ -204,15 +204,17 @@ func appendFlight(v []byte, f *session.Flight) []byte {
 	return v
 }
 
-func decodeFlight(d *decoder) session.Flight {
+// decodeFlight reads what appendFlight wrote. A group's messages are Released while a member has them, whatever the QoS,
+// and can be Finished.
+func decodeFlight(d *decoder, ofGroup bool) session.Flight {
 	f := session.Flight{ID: uint16(d.uvarint()), State: session.State(d.byte()), QoS: d.byte()}
 	x := d.byte()
-	f.RetainAsPublished, f.Retained = x&1 != 0, x&2 != 0
+	f.RetainAsPublished, f.Retained, f.Kept = x&1 != 0, x&2 != 0, x&4 != 0
 	f.Seq = uint32(d.uvarint())
 	for range d.count() {
 		f.SubIDs = append(f.SubIDs, uint32(d.uvarint()))
 	}
-	sent := f.State == session.Sent || f.State == session.Released && f.QoS == 2
+	sent := f.State == session.Sent || f.State == session.Released && (f.QoS == 2 || ofGroup) || f.State == session.Finished && ofGroup
 	if f.ID == 0 || f.QoS < 1 || f.QoS > 2 || !sent {
 		d.bad = true
 	}
@@ -387,7 +389,7 @@ func (b *Broker) encodePositions(c *Client, below []int64) []byte {
 	if c.Flights.Len() > 0 {
 		for _, id := range c.Flights.Ordered() {
 			f := c.Flights.Get(id)
-			if f.QoS == 2 && c.group == nil || f.Share != nil || below != nil && f.Offset >= below[f.Part] && !c.positionedIn(f.Part) {
+			if f.QoS == 2 && c.group == nil || f.Share != nil || below != nil && !f.Kept && f.Offset >= below[f.Part] && !c.positionedIn(f.Part) {
 				continue
 			}
 			flights = appendString(flights, b.parts[f.Part].Name)
@@ -415,7 +417,7 @@ func (b *Broker) decodePositions(c *Client, v []byte) error {
 	}
 	for range d.count() {
 		name, offset := d.string(), int64(d.uvarint())
-		f := decodeFlight(d)
+		f := decodeFlight(d, strings.HasPrefix(c.ClientID, shareMark))
 		p := b.o.Streams.Partition(name)
 		if d.bad || p == nil {
 			continue

@@ -166,6 +166,7 @@ func (l *Loop) insertSubs(c *Client) {
 
 func (l *Loop) removeSubs(c *Client) {
 	delete(l.subscribers, c.att)
+	l.returnShares(c)
 	if len(c.Subs) == 0 {
 		return
 	}

@@ -10,10 +10,11 @@ import (
 type State uint8
 
 // The states. A QoS 1 message is Sent until its PUBACK; a QoS 2 message is Sent until its PUBREC, then Released until
-// its PUBCOMP.
+// its PUBCOMP. Finished is one that is done with and remembered, since the position lies before it still.
 const (
 	Sent State = iota + 1
 	Released
+	Finished
 )
 
 // Flight is a message in flight to the client: a reference into the log and what re-matching could not restore.
@@ -23,6 +24,7 @@ type Flight struct {
 	QoS               byte // as granted
 	RetainAsPublished bool
 	Retained          bool // delivered because of a new subscription
+	Kept              bool // outlives the shared subscription that it came through: no position stands for it
 	Unsent            bool // still to be sent again on this connection
 	Part              uint32
 	Seq               uint32 // order of sending
