@@ -159,6 +159,8 @@ var (
 	errAlias         = &packet.Error{Code: packet.CodeTopicAliasInvalid, Text: "topic alias beyond the maximum [MQTT-3.2.2-17]"}
 	errAliasUnset    = &packet.Error{Code: packet.CodeProtocolError, Text: "topic alias that was not set on this connection"}
 	errPayload       = &packet.Error{Code: packet.CodePayloadFormatInvalid, Text: "the payload is said to be UTF-8 and is not"}
+	errQoS           = &packet.Error{Code: packet.CodeQoSNotSupported, Text: "QoS above limits.qos_max [MQTT-3.2.2-11]"}
+	errRetain        = &packet.Error{Code: packet.CodeRetainNotSupported, Text: "RETAIN although limits.retain is false [MQTT-3.2.2-14]"}
 	errTopicHub      = &packet.Error{Code: packet.CodeTopicNameInvalid, Text: "$SYS topics are the hub's own"}
 	errTopicLevels   = &packet.Error{Code: packet.CodeTopicNameInvalid, Text: "topic has more levels than limits.topic_levels_max allows"}
 	errExpiry        = &packet.Error{Code: packet.CodeProtocolError, Text: "session expiry set at DISCONNECT although it was 0 at CONNECT [MQTT-3.14.2-2]"}
@@ -211,7 +213,7 @@ func (c *Conn) Close(code byte) {
 		c.client = nil
 	}
 	c.l.giveBuffer(c)
-	c.fail(code, "")
+	c.fail(c.told(code), "")
 }
 
 // buffer returns the out buffer to append to.

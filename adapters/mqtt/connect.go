@@ -39,7 +39,7 @@ func (c *Conn) onConnect(body []byte) error {
 	}
 	verdict, decided := c.login(&p, req)
 	if decided && verdict.Code != auth.CodeOK {
-		c.refuse(verdict.Code, verdict.Why)
+		c.deny(verdict.Code, verdict.Why)
 		return nil
 	}
 	c.settle(&p)
@@ -64,7 +64,7 @@ func (c *Conn) loggedIn(v auth.Verdict, req broker.ConnectRequest) {
 	switch {
 	case c.phase != phaseWaiting: // closed, or given up, in the meantime
 	case v.Code != auth.CodeOK:
-		c.turnAway(v.Code, v.Why)
+		c.deny(v.Code, v.Why)
 	case c.l.s.draining.Load():
 		c.turnAway(packet.CodeServerShuttingDown, "the hub is stopping")
 	default:
@@ -72,7 +72,34 @@ func (c *Conn) loggedIn(v auth.Verdict, req broker.ConnectRequest) {
 	}
 }
 
-// turnAway refuses a client that has a CONNACK prepared.
+// told is what a client hears when it is refused for who it is or what it may not do. With reasons hidden it is one
+// answer for all of these: whoever tries names and topics does not learn which of them exist.
+func (c *Conn) told(code byte) byte {
+	if !c.l.s.hide.Load() {
+		return code
+	}
+	switch code {
+	case packet.CodeClientIDNotValid, packet.CodeBadUserNameOrPassword, packet.CodeNotAuthorized, packet.CodeBanned:
+		return packet.CodeUnspecified
+	}
+	return code
+}
+
+// deny refuses a client that is not let in.
+func (c *Conn) deny(code byte, why string) {
+	hidden := c.told(code)
+	switch {
+	case hidden == code:
+	case c.version < packet.V5: // these have no word for it, and would be closed without an answer
+		code = packet.CodeNotAuthorized
+	default:
+		code, why = hidden, ""
+	}
+	c.l.s.o.Logger.Debug("client denied", "remote", c.t.RemoteAddr(), "why", why, "code", code)
+	c.turnAway(code, why)
+}
+
+// turnAway refuses a client, also when it has a CONNACK prepared.
 func (c *Conn) turnAway(code byte, why string) {
 	c.l.giveBuffer(c)
 	c.refuse(code, why)
@@ -83,7 +110,7 @@ func (c *Conn) enter(user string, req broker.ConnectRequest) {
 	req.User = user
 	if c.l.s.o.Broker.Foreign(req.ClientID, user) {
 		// Asked before the next question: somebody else's attempts must not count as the owner's.
-		c.turnAway(packet.CodeClientIDNotValid, "the client id is another user's")
+		c.deny(packet.CodeClientIDNotValid, "the client id is another user's")
 		return
 	}
 	if c.l.b.Flaps(req.ClientID) {
@@ -91,12 +118,12 @@ func (c *Conn) enter(user string, req broker.ConnectRequest) {
 		return
 	}
 	if w := req.Will; w != nil && !c.l.s.o.Auth.Rights(user, req.ClientID).MayPublish(string(w.Msg.Topic)) {
-		c.turnAway(packet.CodeNotAuthorized, "the will's topic is not allowed")
+		c.deny(packet.CodeNotAuthorized, "the will's topic is not allowed")
 		return
 	}
 	c.l.dirty = true
 	if code := c.l.b.Connect(c, req); code != broker.CodeOK { // somebody was faster
-		c.turnAway(code, "the client id is another user's")
+		c.deny(code, "the client id is another user's")
 		return
 	}
 	c.l.s.Stats.Connects.Add(1)
@@ -143,8 +170,13 @@ func (c *Conn) request(p *packet.Connect) (req broker.ConnectRequest, assigned s
 	if p.Will == nil {
 		return req, assigned, nil
 	}
-	if hubTopic(p.Will.Topic) {
+	switch {
+	case hubTopic(p.Will.Topic):
 		return req, "", errTopicHub
+	case p.Will.QoS > c.l.s.o.QoSMax:
+		return req, "", errQoS
+	case p.Will.Retain && c.l.s.o.NoRetain:
+		return req, "", errRetain
 	}
 	if c.l.s.o.ValidatePayload && p.Will.Props.UTF8 && !utf8.Valid(p.Will.Payload) {
 		return req, "", errPayload
@@ -180,6 +212,9 @@ func (c *Conn) pending(p *packet.Connect, id, assigned string) {
 		ReceiveMax:    uint16(min(o.ReceiveMaximum, 65535)),
 		MaxPacket:     uint32(o.MaxPacket),
 		TopicAliasMax: aliasMax,
+		HasMaxQoS:     true,
+		MaxQoS:        o.QoSMax,
+		NoRetain:      o.NoRetain,
 	}
 	if p.RequestResponseInfo && o.ResponseInfo != "" {
 		ack.ResponseInfo = strings.ReplaceAll(o.ResponseInfo, "{client}", id)

@@ -15,8 +15,13 @@ func (c *Conn) onPublish(first byte, body []byte) error {
 		return err
 	}
 	name, err := c.topic(p)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case p.QoS > c.l.s.o.QoSMax:
+		return errQoS
+	case p.Retain && c.l.s.o.NoRetain:
+		return errRetain
 	}
 	c.in++
 	m := &c.l.msg
@@ -150,7 +155,7 @@ func (c *Conn) Ack(seq uint32, code byte) {
 			c.end(0)
 			return
 		}
-		b = packet.AppendAck(b, c.version, kind, e.id, e.code)
+		b = packet.AppendAck(b, c.version, kind, e.id, c.told(e.code))
 	}
 	c.queue(b)
 }

@@ -57,7 +57,7 @@ func newRig(t testing.TB, loops int, change ...func(*Options)) *rig {
 	}
 	t.Cleanup(a.Close)
 	o := Options{Broker: b, Auth: a, Clock: clock, Logger: logger, Listeners: []Listener{{AllowAnonymous: true}, {}},
-		MaxPacket: 4096, TopicLevels: 8, ReceiveMaximum: 10, SessionExpiryMax: 3600, ConnectTimeout: 10 * time.Second,
+		MaxPacket: 4096, TopicLevels: 8, ReceiveMaximum: 10, QoSMax: 2, SessionExpiryMax: 3600, ConnectTimeout: 10 * time.Second,
 		OutboundPerClient: 8 << 10, Outbound: 64 << 10}
 	for _, fn := range change {
 		fn(&o)

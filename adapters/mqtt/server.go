@@ -42,6 +42,8 @@ type Options struct {
 	ConnectTimeout    time.Duration
 	PublishMessages   int64 // a second and client, 0: no limit
 	PublishBytes      int64
+	QoSMax            byte   // of publishes
+	NoRetain          bool   // retained messages are not taken
 	ValidatePayload   bool   // refuse payloads that are said to be UTF-8 and are not
 	ResponseInfo      string // told to clients that ask; {client} stands for their id
 	OutboundPerClient int
@@ -61,6 +63,7 @@ type Server struct {
 	open     atomic.Int64
 	buffered atomic.Int64 // bytes that sockets have not taken, as last seen
 	draining atomic.Bool
+	hide     atomic.Bool // see told
 
 	mu    sync.Mutex
 	loops []*loop
@@ -95,6 +98,9 @@ type loop struct {
 func New(o Options) *Server {
 	return &Server{o: o, stop: make(chan struct{})}
 }
+
+// HideReasons says whether clients that are refused hear why; see told. It may change at any time.
+func (s *Server) HideReasons(hide bool) { s.hide.Store(hide) }
 
 // Start runs the timers.
 func (s *Server) Start() {

@@ -12,10 +12,13 @@ func (c *Conn) onSubscribe(first byte, body []byte) error {
 	}
 	reqs := c.l.reqs[:0]
 	for _, f := range p.Filters {
-		reqs = append(reqs, broker.SubRequest{Filter: string(f.Filter), QoS: f.QoS, NoLocal: f.NoLocal,
+		reqs = append(reqs, broker.SubRequest{Filter: string(f.Filter), QoS: min(f.QoS, c.l.s.o.QoSMax), NoLocal: f.NoLocal,
 			RetainAsPublished: f.RetainAsPublished, RetainHandling: f.RetainHandling, ID: p.SubID})
 	}
 	c.l.code = c.l.b.Subscribe(c.client, reqs, c.l.code[:0])
+	for i, code := range c.l.code {
+		c.l.code[i] = c.told(code)
+	}
 	clear(reqs)
 	c.l.reqs = reqs[:0]
 	// Before the round, and so before any message of the new subscriptions.

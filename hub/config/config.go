@@ -167,6 +167,8 @@ type Auth struct {
 	ACLFile   string   `toml:"acl_file"`
 	BanAfter  int      `toml:"ban_after"` // failed logins; 0: never
 	BanTime   Duration `toml:"ban_time"`
+	// HideReasons: clients that are refused do not hear why.
+	HideReasons bool `toml:"hide_reasons"`
 }
 
 // Limits bounds what clients may make the hub do and hold.
@@ -195,6 +197,8 @@ type Limits struct {
 	RetainedMessages       int      `toml:"retained_messages"` // 0: no limit
 	RetainedBytes          Bytes    `toml:"retained_bytes"`
 	TakeoversPerMinute     int      `toml:"takeovers_per_minute"` // of one client id, 0: no limit
+	QoSMax                 int      `toml:"qos_max"`
+	Retain                 bool     `toml:"retain"`
 	ValidatePayloadFormat  bool     `toml:"validate_payload_format"`
 	Loops                  int      `toml:"loops"` // 0: one per core
 }

@@ -137,6 +137,8 @@ var authKeys = []key{
 		doc: "Failed logins of one user from one address within ban_time, after which it is kept out for ban_time; ten times as many of any users ban the address. Not loopback addresses."},
 	{name: "ban_time", live: true, kind: kindDuration, def: "5m", min: second, max: 30 * 24 * hour,
 		doc: "For how long; also how long failed logins are remembered."},
+	{name: "hide_reasons", live: true, kind: kindBool, def: "false",
+		doc: "Clients that are refused for who they are or what they may not do hear one word for all of it, 0x80 (unspecified error), and return code 5 before MQTT 5: nothing tells which users, client ids and topics there are. Log and counters keep the reasons."},
 }
 
 var diskKeys = []key{
@@ -155,8 +157,8 @@ var limitKeys = []key{
 		doc: "Connections beyond it are refused and counted."},
 	{name: "receive_maximum", kind: kindInt, def: "1024", min: 1, max: 65535,
 		doc: "QoS 1 and 2 messages a client may have unacknowledged; also the window towards a client, unless its own is smaller."},
-	{name: "session_expiry_max", kind: kindDuration, def: "168h", max: 49710 * 24 * hour,
-		doc: "How long a disconnected session is kept at most. \"0s\" keeps none."},
+	{name: "session_expiry_max", kind: kindDuration, def: "168h", max: 49711 * 24 * hour,
+		doc: "How long a disconnected session is kept at most. \"0s\" keeps none; \"49711d\" is no limit: sessions may last for ever."},
 	{name: "memory", live: true, kind: kindBytes, min: 32 * mib, max: 16 * tib, zero: "no limit", example: "256MiB",
 		doc: "Soft limit of the whole process: near it the garbage collector works harder. \"\" sets none."},
 	{name: "outbound_bytes_per_client", kind: kindBytes, def: "1MiB", min: 16 * kib, max: gib,
@@ -197,6 +199,10 @@ var limitKeys = []key{
 		doc: "Bytes of all retained topics and payloads together; they are kept whatever a stream's retention says."},
 	{name: "takeovers_per_minute", kind: kindInt, def: "60", min: 1, max: 1_000_000, zero: "no limit",
 		doc: "How often connections with the same client id may take the session from each other. Beyond it new ones are refused and counted until the minute is over."},
+	{name: "qos_max", kind: kindInt, def: "2", max: 2,
+		doc: "The highest QoS of publishes. Above it the connection is closed, in MQTT 5 with 0x9B; MQTT 5 clients are told before, and subscriptions are granted no more."},
+	{name: "retain", kind: kindBool, def: "true",
+		doc: "Takes retained messages. Without, a publish or will with RETAIN closes the connection, in MQTT 5 with 0x9A; MQTT 5 clients are told before."},
 	{name: "validate_payload_format", kind: kindBool, def: "false",
 		doc: "Refuses MQTT 5 messages whose payload is said to be UTF-8 and is not."},
 	{name: "loops", kind: kindInt, def: "0", min: 1, max: 1024, zero: "one per core",

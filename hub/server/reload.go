@@ -47,6 +47,7 @@ func (s *Server) Reload() (api.Reloaded, error) {
 		}
 	}
 	s.running = s.running.Adopt(next)
+	s.mqtt.HideReasons(next.Auth.HideReasons)
 	s.reloadRetention(s.running)
 	if err := s.reloadUplinks(s.running); err != nil {
 		s.log.Error("reload", "err", err)

@@ -246,7 +246,7 @@ func (s *Server) brokerLimits() broker.Limits {
 }
 
 func seconds(d time.Duration) uint32 {
-	return uint32(min(int64(d/time.Second), math.MaxUint32-1))
+	return uint32(min(int64(d/time.Second), math.MaxUint32))
 }
 
 // specs are the configured streams and the internal one for retained messages.
@@ -343,8 +343,9 @@ func (s *Server) startMQTT() {
 		MaxConnections: s.maxConns, MaxPacket: int(l.MaxPacketBytes), TopicLevels: l.TopicLevelsMax, ReceiveMaximum: l.ReceiveMaximum,
 		SessionExpiryMax: seconds(l.SessionExpiryMax), KeepAliveMax: int(l.KeepAliveMax / time.Second), ConnectTimeout: l.ConnectTimeout,
 		PublishMessages: int64(l.PublishMessagesPerS), PublishBytes: int64(l.PublishBytesPerS), ValidatePayload: l.ValidatePayloadFormat,
-		ResponseInfo:      s.cfg.Hub.ResponseInformation,
+		QoSMax: byte(l.QoSMax), NoRetain: !l.Retain, ResponseInfo: s.cfg.Hub.ResponseInformation,
 		OutboundPerClient: int(l.OutboundBytesPerClient), Outbound: int64(l.OutboundBytes)})
+	s.mqtt.HideReasons(s.cfg.Auth.HideReasons)
 	loops := l.Loops
 	if loops == 0 {
 		loops = runtime.GOMAXPROCS(0)
