@@ -20,6 +20,8 @@ const (
 	PropReceiveMaximum  = 0x21
 	PropTopicAliasMax   = 0x22
 	PropTopicAlias      = 0x23
+	PropMaximumQoS      = 0x24
+	PropRetainAvailable = 0x25
 	PropUser            = 0x26
 	PropMaxPacket       = 0x27
 )
