@@ -108,6 +108,12 @@ func writeSession(w io.Writer, d api.SessionDetail) {
 	f.add("kept", "%s", kept(&d.Session))
 	f.add("in flight", "%s", count(d.Inflight))
 	f.add("waiting", "%s", count(d.Inbox))
+	if d.QueuedMessages > 0 {
+		f.add("of these copied", "%s, %s", count(d.QueuedMessages), size(d.QueuedBytes))
+	}
+	if d.QueueDropped > 0 {
+		f.add("lost", "%s", count(d.QueueDropped))
+	}
 	f.add("will", "%s", yesNo(d.Will))
 	f.write(w)
 	_, _ = fmt.Fprintln(w)

@@ -125,6 +125,9 @@ type Limits struct {
 	CatchupBytes       int64 // bytes of log read ahead for all sessions together
 	InboundBytes       int64 // bytes appended and not yet committed, per partition
 	QoS0WhenLow        bool  // QoS 0 is written although the disk is nearly full
+	// What a session may have of copies made when segments went, and what all of them may take on disk; 0: no limit.
+	QueuedMessages            int
+	QueuedBytes, OfflineBytes int64
 }
 
 // Options of a Broker.
@@ -164,6 +167,7 @@ type Broker struct {
 	catchup  catchup
 	timers   timers
 	shares   shares
+	offline  offline
 	sys      atomic.Pointer[map[string]string] // values of the hub's own topics
 	vector   vector
 	Stats    Stats
@@ -190,6 +194,9 @@ type Stats struct {
 	CatchupJobs, CatchupRecords, CatchupScanned, CatchupSkipped  atomic.Int64
 	SessionsExpired, WillsFired                                  atomic.Int64
 	AcksHeld, AckHoldsOver, PaceGivenUp                          atomic.Int64
+	// Of messages that sessions still had to receive when their segment went: copies made, and messages lost to a
+	// session's limit, to that of all copies, and because copies could not be made in time; one for each session.
+	OfflineCopied, OfflineSessionFull, OfflineHubFull, OfflineLate atomic.Int64
 }
 
 // partition is the write side of one partition.
@@ -255,6 +262,7 @@ func New(o Options) *Broker {
 		bp.posted.Store(next)
 		b.parts = append(b.parts, bp)
 	}
+	b.offline.init(b)
 	return b
 }
 

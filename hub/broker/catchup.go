@@ -83,13 +83,15 @@ type flightRef struct {
 }
 
 type job struct {
-	to      *attachment
-	id      string // client id
-	gen     uint32
-	resend  []flightRef
-	ret     []retItem
-	cursors []session.Cursor
-	matcher *session.Matcher
+	to  *attachment
+	id  string // client id
+	gen uint32
+	// persistent: what the session lost with a segment was counted when that went.
+	persistent bool
+	resend     []flightRef
+	ret        []retItem
+	cursors    []session.Cursor
+	matcher    *session.Matcher
 }
 
 // catchup is the pool of readers and the bound on what they read ahead.
@@ -318,7 +320,7 @@ func (l *Loop) goLive(c *Client) {
 }
 
 func (l *Loop) newJob(c *Client) *job {
-	j := &job{to: c.att, id: c.ClientID, gen: c.gen}
+	j := &job{to: c.att, id: c.ClientID, gen: c.gen, persistent: c.Persistent()}
 	o := c.owed
 	switch {
 	case o != nil && len(o.resend) > 0:
@@ -575,9 +577,11 @@ func (r *reader) find(ch *chunk, it *chunkItem) bool {
 		var err error
 		if r.buf, err = p.Log.Read(it.offset, readBytes/4, r.buf[:0]); err != nil {
 			r.end = 0
-			if ch.failed = !errors.Is(err, seglog.ErrTrimmed); ch.failed { // nothing is gone only because a read failed
-				r.b.log.Error("the log could not be read for a session", "partition", p.Name, "offset", it.offset, "err", err)
+			if errors.Is(err, seglog.ErrTrimmed) {
+				return r.findKept(ch, it)
 			}
+			ch.failed = true // nothing is gone only because a read failed
+			r.b.log.Error("the log could not be read for a session", "partition", p.Name, "offset", it.offset, "err", err)
 			return false
 		}
 		r.part, r.at, r.end = it.part, it.offset, it.offset
@@ -636,16 +640,15 @@ func (r *reader) readSome(ch *chunk, j *job, cur *session.Cursor) (next int64, s
 	p, from := r.b.parts[cur.Part], cur.Next
 	committed := r.b.readable(p, from)
 	if first := p.Log.First(); from < first {
-		r.b.Stats.DroppedTrimmed.Add(first - from)
-		from = first
+		return r.readKept(ch, j, cur, p, first)
 	}
 	if from >= committed {
 		return from, 0
 	}
 	var err error
 	r.buf, err = p.Log.Read(from, readBytes, r.buf[:0])
-	if errors.Is(err, seglog.ErrTrimmed) {
-		return max(from, p.Log.First()), 0
+	if errors.Is(err, seglog.ErrTrimmed) { // meanwhile
+		return r.readKept(ch, j, cur, p, p.Log.First())
 	}
 	if err != nil {
 		r.b.log.Error("the log could not be read for a session", "partition", p.Name, "offset", from, "err", err)

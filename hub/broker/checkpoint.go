@@ -243,7 +243,8 @@ func (c *Client) droppedSlow() int64 {
 func (b *Broker) inbox(c *Client) (n int64) {
 	for i := range c.Cursors {
 		if cur := &c.Cursors[i]; cur.Behind {
-			n += max(b.parts[cur.Part].Committed()-cur.Next, 0)
+			p := b.parts[cur.Part]
+			n += max(p.Committed()-max(cur.Next, p.Log.First()), 0)
 		}
 	}
 	return n

@@ -139,7 +139,7 @@ func (b *Broker) acknowledge(p *partition, pend []pending, base int64, l *Loop, 
 			i = postAcks(p, pend, i, code)
 		}
 	}
-	if code == CodeOK {
+	if code == CodeOK && p.Stream.Name[0] != '$' { // copies did not come in
 		b.Stats.In.Add(int64(len(pend)))
 	}
 }

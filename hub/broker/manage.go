@@ -23,12 +23,14 @@ type SessionInfo struct {
 	InFlight  int
 	Inbox     int64 // records of the log that it has not looked at yet
 	Will      bool
+	Queued    QueuedInfo
 }
 
 // describe is called by whoever owns the session.
 func (b *Broker) describe(c *Client) SessionInfo {
+	q := b.offline.queued(c)
 	s := SessionInfo{ClientID: c.ClientID, User: userName(c.user), Connected: c.att != nil, Expiry: c.Expiry, ExpiresMs: c.ExpiresMs,
-		InFlight: c.Flights.Len(), Inbox: b.inbox(c), Will: c.will != nil}
+		InFlight: c.Flights.Len(), Inbox: b.inbox(c) + q.Messages, Will: c.will != nil, Queued: q}
 	for _, sub := range c.Subs {
 		s.Subs = append(s.Subs, session.Sub{Filter: sub.Filter, QoS: sub.QoS, NoLocal: sub.NoLocal,
 			RetainAsPublished: sub.RetainAsPublished, RetainHandling: sub.RetainHandling, ID: sub.ID})

@@ -54,7 +54,7 @@ type recovered struct {
 func (b *Broker) Recover() (damaged int, err error) {
 	r := &recovery{b: b, vector: make([]int64, len(b.parts)), flights: map[*Client][]recovered{}, known: map[*Client]*inboundKnown{},
 		retained: map[string]retainedAt{}}
-	for _, step := range []func() error{r.readVector, r.readSessions, r.readRetained, r.scanLog} {
+	for _, step := range []func() error{r.readVector, r.readSessions, r.readRetained, r.offline, r.scanLog} {
 		if err := step(); err != nil {
 			return r.damaged, fmt.Errorf("broker: recovery: %w", err)
 		}
@@ -263,7 +263,7 @@ func (r *recovery) readRetained() error {
 func (r *recovery) scanLog() error {
 	var buf []byte
 	for _, p := range r.b.parts {
-		if !p.Stream.Configured {
+		if !p.Stream.Configured || p.Stream.Name[0] == '$' { // copies say nothing new
 			continue
 		}
 		for at := max(r.vector[p.ID], p.Log.First()); at < p.Log.Next(); {
@@ -296,7 +296,7 @@ func (r *recovery) apply(p *partition, rec *seglog.Record) {
 		return
 	}
 	_, retain, from := message.Peek(rec.Headers)
-	if retain && p.Stream.Name != RetainedStream && r.latest(p, rec) {
+	if retain && r.latest(p, rec) {
 		r.b.retained.update(r.b, p, rec.Offset, string(rec.Key), len(rec.Value))
 	}
 	if from.PacketID == 0 {

@@ -51,6 +51,7 @@ var rigLimits = Limits{ReceiveMaximum: 64, SessionExpiryMax: 1 << 30, SubsPerCli
 var oneStream = []stream.Spec{
 	{Name: "main", Filters: []string{"#"}, Partitions: 1, SegmentBytes: 1 << 20},
 	{Name: RetainedStream, Partitions: 1, SegmentBytes: 1 << 20},
+	{Name: OfflineStream, Partitions: 1, SegmentBytes: 64 << 10},
 }
 
 // twoKinds has a Synced stream beside a Written one, each with more than one partition.
@@ -58,6 +59,7 @@ var twoKinds = []stream.Spec{
 	{Name: "safe", Filters: []string{"s/#"}, Partitions: 2, SegmentBytes: 1 << 20, Durability: stream.Synced},
 	{Name: "main", Filters: []string{"#"}, Partitions: 3, SegmentBytes: 1 << 20},
 	{Name: RetainedStream, Partitions: 1, SegmentBytes: 1 << 20},
+	{Name: OfflineStream, Partitions: 1, SegmentBytes: 16 << 10},
 }
 
 func newRig(t testing.TB, specs []stream.Spec, loops int) *rig {

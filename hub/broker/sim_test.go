@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -52,13 +53,14 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Logf("%+v", sum)
 	// A run in which nothing happened proves nothing.
-	if n > 5 && (sum.Kills == 0 || sum.Takeovers == 0 || sum.Refused == 0 || sum.Acked == 0 || sum.Exact == 0 || sum.Resent == 0 || sum.Retained == 0 || sum.SharedExact == 0 || sum.Expired == 0) {
+	if n > 5 && (sum.Kills == 0 || sum.Takeovers == 0 || sum.Refused == 0 || sum.Acked == 0 || sum.Exact == 0 || sum.Resent == 0 || sum.Retained == 0 || sum.SharedExact == 0 || sum.Expired == 0 ||
+		sum.Overruns == 0 || sum.Copied == 0) {
 		t.Fatalf("the simulation did not reach what it is for: %+v", sum)
 	}
 }
 
 type simStats struct {
-	Records, Acked, Refused, Delivered, Exact, Resent, Retained, Shared, SharedExact, Expired, Kills, Takeovers, CatchupJobs, Gaps int64
+	Records, Acked, Refused, Delivered, Exact, Resent, Retained, Shared, SharedExact, Expired, Kills, Takeovers, CatchupJobs, Gaps, Overruns, Copied int64
 }
 
 func (s *simStats) add(o *simStats) {
@@ -76,6 +78,8 @@ func (s *simStats) add(o *simStats) {
 	s.Takeovers += o.Takeovers
 	s.CatchupJobs += o.CatchupJobs
 	s.Gaps += o.Gaps
+	s.Overruns += o.Overruns
+	s.Copied += o.Copied
 }
 
 type sim struct {
@@ -168,6 +172,7 @@ func (s *sim) hooks() {
 		s.strike(m)
 	}
 	s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Hook: s.onWrite})
+	s.fs.Add(vfstest.Fault{Op: vfstest.OpRemove, Hook: s.onWrite})
 	m.around = func(bool) error { s.strike(m); return nil }
 }
 
@@ -229,6 +234,7 @@ func (s *sim) collect() {
 	s.stats.CatchupJobs += s.b.Stats.CatchupJobs.Load()
 	s.stats.Gaps += s.b.Stats.MailGaps.Load()
 	s.stats.Expired += s.b.Stats.DroppedExpired.Load()
+	s.stats.Copied += s.b.Stats.OfflineCopied.Load()
 }
 
 func (s *sim) reborn() {
@@ -289,7 +295,7 @@ func (s *sim) look() {
 		if s.at[i] > p.Log.Next() {
 			s.failf("%s ends at %d and had %d records before", p.Name, p.Log.Next(), s.at[i])
 		}
-		if s.at[i] == p.Log.Next() || p.Stream.Name == RetainedStream {
+		if s.at[i] == p.Log.Next() || p.Stream.Name[0] == '$' {
 			continue
 		}
 		for offset, m := range s.recordsFrom(p, s.at[i]) {
@@ -336,19 +342,49 @@ func (s *sim) act() {
 		s.fs.Clear()
 		s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Pattern: "*.log", Err: errInjected, Count: 1, Short: s.rng.IntN(200)})
 		s.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Hook: s.onWrite})
+		s.fs.Add(vfstest.Fault{Op: vfstest.OpRemove, Hook: s.onWrite})
 	case x < 459:
 		s.plan(1 + s.rng.IntN(10))
 	case x < 460:
 		s.mu.Lock()
 		s.died = true
 		s.mu.Unlock()
-	case x < 461 && s.rng.IntN(4) == 0:
+	case x < 466:
+		s.overrun(s.b.parts[s.rng.IntN(len(s.b.parts))])
+	case x < 467 && s.rng.IntN(4) == 0:
 		l := s.loops[s.rng.IntN(len(s.loops))]
 		for range mailItemsMax {
 			l.Post(func() {})
 		}
 	default:
 		s.devs[s.rng.IntN(len(s.devs))].act()
+	}
+}
+
+// overrun deletes what a partition has, as retention does when others fill the stream.
+func (s *sim) overrun(p *partition) {
+	if p.Stream.Name[0] == '$' {
+		if s.rng.IntN(2) == 0 {
+			s.b.offline.snap = nil
+		}
+		if err := s.b.tidyOffline(s.askNow); err != nil {
+			s.logf("tidy: %v", err)
+		}
+		return
+	}
+	if s.b.Roll(p.Partition) != nil {
+		return // a write that failed
+	}
+	for segs := p.Log.Segments(); len(segs) > 1 && segs[0].Sealed; segs = p.Log.Segments() {
+		s.logf("retention: %s below %d", p.Name, segs[0].Next)
+		if err := errors.Join(s.b.KeepRetained(p.Partition, segs[0]), s.b.keepOffline(p, segs[0], s.askNow)); err != nil {
+			s.logf("kept: %v", err)
+			return
+		}
+		if _, err := p.Log.DropOldest(); err != nil {
+			s.failf("%s: %v", p.Name, err)
+		}
+		s.stats.Overruns++
 	}
 }
 

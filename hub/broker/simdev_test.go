@@ -394,6 +394,9 @@ func (d *dev) unsubscribe() {
 
 // must reports whether the session has been promised the record at QoS 1 or 2.
 func (d *dev) must(r *simRecord) bool {
+	if !d.persist && r.offset < d.s.b.parts[r.part].Log.First() {
+		return false // nothing is copied for sessions that end with their connection
+	}
 	for _, x := range d.subs {
 		if r.qos > 0 && x.qos > 0 && matching(x.filter, r.topic) && r.offset >= x.from[r.part] && (x.to == nil || r.offset < x.to[r.part]) && !d.s.expired(r.payload) {
 			return true

@@ -19,6 +19,7 @@ import (
 //	q/CLIENT            QoS 2 messages from the client that it has not released
 //	w/CLIENT NUL SEQ    the will of a connection, or a delayed one of an offline session; each has a number of its own,
 //	                    since the record of one that is being published goes when its successor may be there already
+//	o/OFFSET            an entry of the index of copies for sessions (see offline.go)
 //	r/TOPIC             where the retained message of a topic is
 //	v/PART              position that every connected session has reached (see checkpoint.go)
 //	t                   last hub time
@@ -329,6 +330,7 @@ func (b *Broker) wipe(c *Client) {
 	b.dropShares(c)
 	b.unstore(c)
 	b.endInbound(&c.Inbound)
+	b.offline.end(c.ClientID)
 	if c.group == nil {
 		b.subTotal.Add(int64(-len(c.Subs)))
 	}

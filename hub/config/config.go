@@ -43,6 +43,10 @@ const (
 	QoS0Drop  = "drop"
 	QoS0Write = "write"
 
+	OfflineDropOldest = "drop-oldest"
+	OfflineDropNew    = "drop-new"
+	OfflineNone       = "none"
+
 	FullDropOldest = "drop-oldest"
 	FullRejectNew  = "reject-new"
 
@@ -183,6 +187,9 @@ type Limits struct {
 	InboundBytes           Bytes    `toml:"inbound_bytes"`
 	CatchupBytes           Bytes    `toml:"catchup_bytes"`
 	IndexBytes             Bytes    `toml:"index_bytes"`
+	QueuedMessages         int      `toml:"queued_messages"` // per session, 0: no limit
+	QueuedBytes            Bytes    `toml:"queued_bytes"`
+	OfflineBytes           Bytes    `toml:"offline_bytes"` // of all sessions, 0: no limit
 	QoS0LagMax             Duration `toml:"qos0_lag_max"`
 	AckHoldMax             Duration `toml:"ack_hold_max"`
 	SubscriberLag          Bytes    `toml:"subscriber_lag"`
@@ -214,6 +221,7 @@ type Stream struct {
 	Linger      Duration  `toml:"linger"`
 	Lanes       int       `toml:"lanes"`
 	Retention   Retention `toml:"retention"`
+	Offline     string    `toml:"offline"`
 	Dedup       Dedup     `toml:"dedup"`
 	// SegmentBytes is resolved by Load: derived from the retention when the
 	// file does not give it.

@@ -12,6 +12,7 @@
 //	\0d  correlation data
 //	\0q  identity of a QoS 2 publish: 8 bytes session sequence, 2 bytes packet id, big-endian; then the publisher's client id
 //	\0s  publisher's client id, kept when a No Local subscription may ask for it and \0q does not have it
+//	\0o  of a copy: 8 bytes offset and 8 bytes time, big-endian, of the record that it stands for; then the name of its partition
 //	\0a  reserved
 //
 // Every other header is a user property under its own name, in the publisher's order with duplicates. Own headers that a reader does
@@ -42,6 +43,7 @@ const (
 	keyCorrelation = "\x00d"
 	keyQoS2        = "\x00q"
 	keyPublisher   = "\x00s"
+	keyPlace       = "\x00o"
 
 	flagRetain = 1 << 2
 

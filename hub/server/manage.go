@@ -33,7 +33,8 @@ func (s *Server) Kick(client string) error {
 
 func apiSession(x *broker.SessionInfo) api.Session {
 	a := api.Session{ClientID: x.ClientID, Username: x.User, Connected: x.Connected, ExpiryS: int64(x.Expiry), ExpiresAt: api.Millis(x.ExpiresMs),
-		Subscriptions: int64(len(x.Subs)), Inflight: int64(x.InFlight), Inbox: x.Inbox, Will: x.Will}
+		Subscriptions: int64(len(x.Subs)), Inflight: int64(x.InFlight), Inbox: x.Inbox, Will: x.Will,
+		QueuedMessages: x.Queued.Messages, QueuedBytes: x.Queued.Bytes, QueueDropped: x.Queued.Dropped}
 	if x.Expiry == session.NeverExpires {
 		a.ExpiryS = -1
 	}

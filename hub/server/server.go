@@ -241,6 +241,9 @@ func (s *Server) brokerLimits() broker.Limits {
 		LagBytes:           int64(l.SubscriberLag),
 		CatchupBytes:       int64(l.CatchupBytes),
 		InboundBytes:       int64(l.InboundBytes),
+		QueuedMessages:     l.QueuedMessages,
+		QueuedBytes:        int64(l.QueuedBytes),
+		OfflineBytes:       int64(l.OfflineBytes),
 		QoS0WhenLow:        s.cfg.Disk.QoS0 == config.QoS0Write,
 	}
 }
@@ -249,7 +252,7 @@ func seconds(d time.Duration) uint32 {
 	return uint32(min(int64(d/time.Second), math.MaxUint32))
 }
 
-// specs are the configured streams and the internal one for retained messages.
+// specs are the configured streams and the internal ones for retained messages and for absent sessions.
 func specs(cfg *config.Config) []stream.Spec {
 	var list []stream.Spec
 	for i := range cfg.Streams {
@@ -258,6 +261,12 @@ func specs(cfg *config.Config) []stream.Spec {
 			ByLevel: c.PartitionLevel(), SegmentBytes: int64(c.SegmentBytes), MaxAge: c.Retention.MaxAge, MaxBytes: int64(c.Retention.MaxBytes),
 			MaxRecords: int64(c.Retention.MaxRecords),
 			RejectNew:  c.Retention.Full == config.FullRejectNew}
+		switch c.Offline {
+		case config.OfflineDropNew:
+			sp.Offline = stream.OfflineDropNew
+		case config.OfflineNone:
+			sp.Offline = stream.OfflineNone
+		}
 		switch c.Durability {
 		case config.DurabilitySynced:
 			sp.Durability = stream.Synced
@@ -269,7 +278,16 @@ func specs(cfg *config.Config) []stream.Spec {
 		}
 		list = append(list, sp)
 	}
-	return append(list, stream.Spec{Name: broker.RetainedStream, Partitions: 1, SegmentBytes: 16 << 20})
+	return append(list, stream.Spec{Name: broker.RetainedStream, Partitions: 1, SegmentBytes: 16 << 20},
+		stream.Spec{Name: broker.OfflineStream, Partitions: 1, SegmentBytes: offlineSegment(int64(cfg.Limits.OfflineBytes))})
+}
+
+// offlineSegment divides the copies for absent sessions into segments small enough to give back what is done with.
+func offlineSegment(limit int64) int64 {
+	if limit == 0 {
+		return 16 << 20
+	}
+	return min(max(limit/16, 1<<20), 16<<20)
 }
 
 func (s *Server) sayMeta() {
@@ -294,7 +312,7 @@ func (s *Server) sayStreams() {
 
 // Run serves until ctx ends, then stops. It returns nil after a clean stop.
 func (s *Server) Run(ctx context.Context) error {
-	s.streams.Start(s.onSynced, stream.RetentionHooks{Hold: s.hold, BeforeDrop: s.beforeDrop, Roll: s.broker.Roll, Dropped: s.droppedHeld})
+	s.streams.Start(s.onSynced, stream.RetentionHooks{Hold: s.hold, BeforeDrop: s.beforeDrop, Tidy: s.broker.TidyOffline, Roll: s.broker.Roll, Dropped: s.droppedHeld})
 	s.disk.Start()
 	s.broker.Start()
 	s.startMQTT()
@@ -388,7 +406,10 @@ func (s *Server) onSynced(p *stream.Partition, synced int64) {
 }
 
 func (s *Server) beforeDrop(p *stream.Partition, seg seglog.SegmentInfo) error {
-	return s.broker.KeepRetained(p, seg)
+	if err := s.broker.KeepRetained(p, seg); err != nil {
+		return err
+	}
+	return s.broker.KeepOffline(p, seg)
 }
 
 // stop ends everything in order: no new connections, the last round, the uplinks, then sync and close.

@@ -21,6 +21,8 @@ type RetentionHooks struct {
 	Hold func(p *Partition) int64
 	// BeforeDrop is called with a segment that is about to be deleted; an error keeps it.
 	BeforeDrop func(p *Partition, seg seglog.SegmentInfo) error
+	// Tidy is called after a pass over all streams; nil: nothing.
+	Tidy func() error
 	// Roll seals the active segment, if nobody is appending.
 	Roll func(p *Partition) error
 	// Dropped reports records deleted for bytes although something held them.
@@ -110,11 +112,7 @@ func (r *retention) run() {
 			r.park()
 		case <-r.kick:
 		}
-		for _, st := range r.set.Streams {
-			if st.Configured {
-				r.enforce(st)
-			}
-		}
+		r.set.Enforce()
 	}
 }
 
@@ -154,6 +152,18 @@ func (s *Set) Enforce() {
 		if st.Configured {
 			s.retention.enforce(st)
 		}
+	}
+	s.retention.tidy()
+}
+
+func (r *retention) tidy() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hooks.Tidy == nil {
+		return
+	}
+	if err := r.hooks.Tidy(); err != nil {
+		r.set.o.Logger.Warn("copies for sessions could not be tidied up", "err", err)
 	}
 }
 

@@ -45,6 +45,16 @@ const (
 // lingerMemory is the linger of Memory streams that name none.
 const lingerMemory = 100 * time.Millisecond
 
+// Offline says what becomes of QoS 1 and 2 messages that a session still has to receive when their segment goes.
+type Offline uint8
+
+// The policies. A session that would have more copies than it may loses its oldest ones, or gets no more.
+const (
+	OfflineDropOldest Offline = iota
+	OfflineDropNew
+	OfflineNone // nothing is copied
+)
+
 // Spec is the configuration of one stream.
 type Spec struct {
 	Name         string
@@ -60,6 +70,7 @@ type Spec struct {
 	MaxBytes     int64         // over all partitions; 0: no limit
 	MaxRecords   int64         // over all partitions; 0: no limit
 	RejectNew    bool          // at MaxBytes or MaxRecords: refuse new messages instead of dropping the oldest
+	Offline      Offline
 }
 
 // Limits are what retention holds a stream to; they may change while the hub runs.

@@ -57,6 +57,13 @@ const (
 	DropExpired      = "expired"            // message expiry passed before delivery
 )
 
+// Why a session lost a message that it had still to receive when its segment went; one for each session.
+const (
+	DropSessionFull = "offline_session_full" // beyond what a session may have of copies
+	DropOfflineFull = "offline_full"         // beyond what all copies may take on disk
+	DropOfflineLate = "offline_late"         // not copied, since the stream ran over its limit
+)
+
 // Normalize gives the status the shape that readers rely on: no null lists, and
 // the known reasons of Dropped present even when zero. It does not write to maps
 // that the caller may share.

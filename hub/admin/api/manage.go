@@ -11,6 +11,10 @@ type Session struct {
 	Inflight      int64  `json:"inflight"`
 	Inbox         int64  `json:"inbox"` // records waiting for the client
 	Will          bool   `json:"will"`
+	// Of the messages that wait, those that were copied when their segment went.
+	QueuedMessages int64 `json:"queued_messages"`
+	QueuedBytes    int64 `json:"queued_bytes"`
+	QueueDropped   int64 `json:"queue_dropped"` // lost with their segment since the start of the hub
 }
 
 // SessionDetail is one session as `session show` prints it.
