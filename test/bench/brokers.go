@@ -24,6 +24,8 @@ type broker struct {
 	name, addr string
 	pid        int
 	stop       func() error
+	// beside makes a backlog, lets it drain from then on, and returns how to end that; nil: there is none.
+	beside func(quick bool) (end func() error, err error)
 }
 
 // brokerNames is the order of the columns; the hub comes first.
@@ -41,6 +43,9 @@ const stopTimeout = 15 * time.Second
 
 // startHub runs hubd with one stream of one partition: the built-in configuration but for addresses and directory.
 func startHub(r row) (*broker, error) {
+	if r.beside != "" {
+		return startBeside(r.beside)
+	}
 	h, err := harness.NewHub(func(c *harness.Config) {
 		c.LogLevel = "warn"
 		if r.synced {
@@ -53,14 +58,16 @@ func startHub(r row) (*broker, error) {
 	if err := h.Start(); err != nil {
 		return nil, errors.Join(err, h.Remove())
 	}
-	return &broker{name: "hub", addr: h.Addr(), pid: h.Process().PID(), stop: func() error {
-		fault := h.Fault()
-		_, err := h.Stop(stopTimeout)
-		if err = errors.Join(err, h.Remove()); fault != "" {
-			err = errors.Join(err, errors.New(fault))
-		}
-		return err
-	}}, nil
+	return &broker{name: "hub", addr: h.Addr(), pid: h.Process().PID(), stop: func() error { return stopHub(h) }}, nil
+}
+
+func stopHub(h *harness.Hub) error {
+	fault := h.Fault()
+	_, err := h.Stop(stopTimeout)
+	if err = errors.Join(err, h.Remove()); fault != "" {
+		err = errors.Join(err, errors.New(fault))
+	}
+	return err
 }
 
 // startMosquitto runs Debian's, in memory only, with queues that do not drop.
@@ -136,6 +143,8 @@ func serveIfChild() {
 		switch part[0] {
 		case "nats-server":
 			err = serveNATS(part[1], part[2])
+		case "jetstream":
+			err = serveJetStream(part[1], part[2])
 		case "mochi":
 			err = serveMochi(part[1])
 		}

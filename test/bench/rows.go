@@ -25,6 +25,7 @@ type row struct {
 	synced  bool   // the hub's durability
 	conns   bool   // about connections, not messages
 	lossOK  bool   // QoS 0 promises nothing
+	beside  string // what drains a backlog meanwhile: a session or an uplink
 }
 
 // rows are the loads of the tables. What is published is counted where the end matters, and goes on for a time
@@ -41,6 +42,8 @@ var rows = []row{
 	{name: "offline, QoS 1", args: "offline --qos 1", counted: "200000", quick: "30000"},
 	{name: "synced, 10,000/s, QoS 1", args: "fan-in --qos 1 -p 20 --rate 10000", only: "hub", synced: true},
 	{name: "4 KiB at 50,000/s, QoS 1", args: "fan-in --qos 1 -p 8 --size 4096 --rate 50000", only: "hub"},
+	{name: "10,000/s beside a session that drains 1 GiB", args: "fan-in --qos 1 -p 20 --rate 10000", only: "hub", beside: besideSession},
+	{name: "10,000/s beside an uplink that drains 1 GiB", args: "fan-in --qos 1 -p 20 --rate 10000", only: "hub", beside: besideUplink},
 	{name: "idle connections", args: "idle", counted: "15000", quick: "2000", conns: true},
 }
 
@@ -83,6 +86,13 @@ func (p *plan) measure(ctx context.Context, hubctl, name string, r row) (res *be
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.stop()) }()
+	if b.beside != nil {
+		end, err := b.beside(p.quick)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, end()) }()
+	}
 	cmd := exec.CommandContext(ctx, hubctl, p.arguments(r, b)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
