@@ -191,6 +191,18 @@ func (c *Client) Resume(ctx context.Context, name string) (u api.UplinkStatus, e
 	return u, err
 }
 
+// Acknowledge takes note of what an uplink lost to retention and returns its state afterwards.
+func (c *Client) Acknowledge(ctx context.Context, name string) (u api.UplinkStatus, err error) {
+	err = c.call(ctx, http.MethodPost, "/v1/uplinks/"+url.PathEscape(name)+"/acknowledge", nil, &u)
+	return u, err
+}
+
+// Move has a partition of an uplink go on elsewhere and returns the uplink's state afterwards.
+func (c *Client) Move(ctx context.Context, name string, m api.UplinkMove) (u api.UplinkStatus, err error) {
+	err = c.post(ctx, "/v1/uplinks/"+url.PathEscape(name)+"/"+m.Action, m, &u)
+	return u, err
+}
+
 // Publish appends one message and says where it is.
 func (c *Client) Publish(ctx context.Context, req api.PubRequest) (res api.PubResult, err error) {
 	body, err := json.Marshal(req)

@@ -117,6 +117,9 @@ func TestGolden(t *testing.T) {
 		{"pub-json", socket, "pub a/b 21.5 -o json --qos 2 --retain"},
 		{"uplink-pause", socket, "uplink pause cloud"},
 		{"uplink-resume", socket, "uplink resume cloud"},
+		{"uplink-acknowledge", socket, "uplink acknowledge lab"},
+		{"uplink-skip", socket, "uplink skip lab telemetry/0"},
+		{"uplink-rewind", socket, "uplink rewind cloud telemetry/1 --offset 12 --yes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := hubctl("", append(strings.Fields(c.args), "--socket", c.socket)...)
@@ -170,6 +173,9 @@ func TestErrors(t *testing.T) {
 		{"tail telemetry --partition 0 --from 99 --socket $S", 1, []string{`beyond the end of partition 0`, `use --from latest`}},
 		{"uplink show clud --socket $S", 1, []string{`no uplink "clud"; did you mean "cloud"?`}},
 		{"uplink pause clud --socket $S", 1, []string{`did you mean "cloud"?`}},
+		{"uplink skip clud --socket $S", 1, []string{`did you mean "cloud"?`}},
+		{"uplink skip cloud telemetry/0 --offset -5 --socket $S", 2, []string{"--offset -5"}},
+		{"uplink rewind cloud telemetry/0 --socket $S", 2, []string{"--offset is missing"}},
 		{"pub a/b " + strings.Repeat("x", 1001) + " --socket $S", 1, []string{`the payload has 1001 bytes, limits.max_packet_bytes allows 1000`}},
 
 		{"", 2, []string{"no verb given"}},

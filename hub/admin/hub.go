@@ -35,11 +35,15 @@ type Hub interface {
 	Tail(ctx context.Context, req api.TailRequest, emit func(api.Record) error) error
 }
 
-// Uplinks steers the uplinks; their state is part of Hub.Status. Both methods are
-// idempotent and return api.NotFound for an unknown name.
+// Uplinks steers the uplinks; their state is part of Hub.Status. All methods
+// return api.NotFound for an unknown name, and all but Move are idempotent.
 type Uplinks interface {
 	Pause(name string) error
 	Resume(name string) error
+	// Acknowledge takes note of records lost to retention: health is silent about them.
+	Acknowledge(name string) error
+	// Move has a partition go on elsewhere.
+	Move(name string, m api.UplinkMove) error
 }
 
 // Health is asked by /healthz and /readyz. It answers at once, whatever else is

@@ -174,6 +174,15 @@ var StatusMetrics = []statusMetric{
 	perUplink("uplink_lag_seconds", Gauge, "seconds", "Age of the oldest record that the remote has not acknowledged.", func(u *api.UplinkStatus) int64 { return u.LagAgeS }),
 	perUplink("uplink_sent_total", Counter, "", "Records sent to the remote, repeats included.", func(u *api.UplinkStatus) int64 { return u.Sent }),
 	perUplink("uplink_delivered_total", Counter, "", "Records that the remote has acknowledged.", func(u *api.UplinkStatus) int64 { return u.Delivered }),
+	perUplink("uplink_stuck_partitions", Gauge, "", "Partitions that wait at a record that the remote does not take.", func(u *api.UplinkStatus) int64 { return int64(len(u.Stuck)) }),
+	{Name: "uplink_lost_total", Kind: Counter, Labels: []string{"uplink", "reason"}, Help: "Records that the remote will never get, over all runs: removed by retention (as many as a window holds may turn out to have arrived) or skipped.",
+		Read: func(s *api.Status, put func(float64, ...string)) {
+			for i := range s.Uplinks {
+				for reason, n := range s.Uplinks[i].Lost {
+					put(float64(n), s.Uplinks[i].Name, reason)
+				}
+			}
+		}},
 }
 
 func flag(b bool) float64 {

@@ -23,6 +23,10 @@ func (s *Server) socketRoutes() http.Handler {
 	mux.HandleFunc("GET /v1/uplinks/{name}", s.getUplink)
 	mux.HandleFunc("POST /v1/uplinks/{name}/pause", s.postUplink(Uplinks.Pause))
 	mux.HandleFunc("POST /v1/uplinks/{name}/resume", s.postUplink(Uplinks.Resume))
+	mux.HandleFunc("POST /v1/uplinks/{name}/acknowledge", s.postUplink(Uplinks.Acknowledge))
+	for _, action := range []string{api.MoveSkip, api.MoveRewind} {
+		mux.HandleFunc("POST /v1/uplinks/{name}/"+action, s.postMove(action))
+	}
 	mux.HandleFunc("GET /v1/config", s.getConfig)
 	s.storeRoutes(mux)
 	s.manageRoutes(mux)
@@ -106,6 +110,19 @@ func (s *Server) postUplink(do func(Uplinks, string) error) http.HandlerFunc {
 			return
 		}
 		writeJSON(w, http.StatusOK, u)
+	}
+}
+
+// postMove orders a move and answers the uplink's status afterwards.
+func (s *Server) postMove(action string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var m api.UplinkMove
+		if err := readJSON(r, &m); err != nil {
+			writeError(w, err)
+			return
+		}
+		m.Action = action
+		s.postUplink(func(u Uplinks, name string) error { return u.Move(name, m) })(w, r)
 	}
 }
 

@@ -119,6 +119,11 @@ func TestAnswers(t *testing.T) {
 		{"POST", "/v1/uplinks/cloud/pause", "", 200, `"state":"paused"`},
 		{"POST", "/v1/uplinks/cloud/resume", "", 200, `"state":"probe"`},
 		{"POST", "/v1/uplinks/nothing/pause", "", 404, `"not_found"`},
+		{"POST", "/v1/uplinks/lab/acknowledge", "", 200, `"lost_unseen":0`},
+		{"POST", "/v1/uplinks/cloud/skip", `{"partition":"telemetry/0","offset":-1}`, 200, `"pending":[{"partition":"telemetry/0","action":"skip","offset":-1}]`},
+		{"POST", "/v1/uplinks/cloud/rewind", `{"partition":"telemetry/0","offset":3}`, 200, `"action":"rewind","offset":3`},
+		{"POST", "/v1/uplinks/cloud/rewind", `{`, 400, `"invalid"`},
+		{"POST", "/v1/uplinks/nothing/skip", `{}`, 404, `"not_found"`},
 		{"POST", "/v1/publish", `{"topic":"a/b","payload":"21.5","qos":1}`, 200, `{"stream":"main","partition":0,"lane":0,"offset":0}`},
 		{"POST", "/v1/publish", `{"topic":"a/b","payload_base64":"/w==","qos":2,"retain":true}`, 200, `"offset":1`},
 		{"POST", "/v1/publish", `{"topic":"a/#","payload":"x"}`, 400, `"invalid"`},
@@ -267,6 +272,9 @@ func TestMetrics(t *testing.T) {
 		{"edgehub_uplink_connected", dto.MetricType_GAUGE, map[string]string{"uplink": "lab", "kind": "jetstream"}, 0},
 		{"edgehub_uplink_state", dto.MetricType_GAUGE, map[string]string{"uplink": "lab", "state": "backoff"}, 1},
 		{"edgehub_uplink_lag_messages", dto.MetricType_GAUGE, map[string]string{"uplink": "lab"}, 1250042},
+		{"edgehub_uplink_lost_total", dto.MetricType_COUNTER, map[string]string{"uplink": "lab", "reason": "retention"}, 1200},
+		{"edgehub_uplink_lost_total", dto.MetricType_COUNTER, map[string]string{"uplink": "cloud", "reason": "skipped"}, 0},
+		{"edgehub_uplink_stuck_partitions", dto.MetricType_GAUGE, map[string]string{"uplink": "lab"}, 1},
 		{"edgehub_uplink_delivered_total", dto.MetricType_COUNTER, map[string]string{"uplink": "cloud"}, 50},
 	} {
 		got, ok := sample(families[c.name], c.labels)

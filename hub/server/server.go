@@ -89,7 +89,6 @@ type Server struct {
 	damaged     int              // metadata records that could not be read
 	lost        map[string]int64 // by partition: records that were there at the last, clean stop
 	metaRec     meta.Recovery
-	held        sync.Map // uplink name → *atomic.Int64: records lost to max_bytes
 	maxConns    int
 	descriptors int
 	closeOnce   sync.Once

@@ -2,9 +2,9 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"edgehub/adapters/mqtt"
@@ -62,10 +62,9 @@ func (s *Server) dropped() map[string]int64 {
 		"refused_payload_format":   s.mqtt.Stats.PayloadFormat.Load(),
 		"refused_flapping":         b.Flapping.Load(),
 	}
-	s.held.Range(func(_, n any) bool {
-		m[api.DropRetention] += n.(*atomic.Int64).Load()
-		return true
-	})
+	for _, u := range s.runners() {
+		m[api.DropRetention] += max(0, u.lost()-u.lostBefore)
+	}
 	return m
 }
 
@@ -94,13 +93,44 @@ func uplinkStatus(u *uplinkRunner) api.UplinkStatus {
 	a := api.UplinkStatus{Name: u.cfg.Name, Kind: u.cfg.Kind, URL: u.cfg.URL, Streams: u.cfg.Streams, RemoteStream: u.remote,
 		State: st.State.String(), Connected: st.Connected, LagMessages: st.LagMessages, LagBytes: st.LagBytes,
 		LagAgeS: int64(st.LagAge.Seconds()), Acked: st.Acked, Sent: int64(st.Counters.Sent), Delivered: int64(st.Counters.Acked),
-		LastError: st.LastError}
+		LastError: st.LastError, RecordMax: st.RecordMax}
 	if !st.LastErrorAt.IsZero() {
 		a.LastErrorAt = api.Millis(st.LastErrorAt.UnixMilli())
 		a.LastErrorS = max(int64(time.Since(st.LastErrorAt).Seconds()), 0)
-		a.Recovered = st.State == uplink.Stream
+	}
+	if !st.RecoveredAt.IsZero() {
+		a.Recovered, a.RecoveredAt = true, api.Millis(st.RecoveredAt.UnixMilli())
+	}
+	a.Lost = map[string]int64{}
+	for _, name := range slices.Sorted(maps.Keys(st.Losses)) {
+		l := st.Losses[name]
+		a.Losses = append(a.Losses, api.UplinkLoss{Partition: name, Retention: l.Retention, Skipped: l.Skipped})
+		a.Lost[api.LostRetention] += l.Retention
+		a.Lost[api.LostSkipped] += l.Skipped
+		a.LostUnseen += l.Unseen
+		if l.Retention > 0 {
+			a.LostAt = max(a.LostAt, api.Millis(l.At.UnixMilli()))
+		}
+	}
+	for _, k := range st.Stuck {
+		a.Stuck = append(a.Stuck, api.UplinkStuck{Partition: k.Partition, Offset: k.Offset, Since: api.Millis(k.Since.UnixMilli()), Cause: string(k.Cause), Reason: k.Reason, Cure: k.Cure})
+	}
+	for _, m := range st.Pending {
+		action := api.MoveSkip
+		if m.Back {
+			action = api.MoveRewind
+		}
+		a.Pending = append(a.Pending, api.UplinkMove{Partition: m.Partition, Action: action, Offset: m.Offset})
 	}
 	return a
+}
+
+// lost is how many records retention has taken from an uplink.
+func (u *uplinkRunner) lost() (n int64) {
+	for _, l := range u.Replicator.Status().Losses {
+		n += l.Retention
+	}
+	return n
 }
 
 // Stream implements admin.Hub.
@@ -197,6 +227,9 @@ func (s *Server) Config() []api.Setting {
 // uplinkDownMax is how old the oldest record may be that a remote has not got before its absence degrades the health.
 const uplinkDownMax = time.Minute
 
+// lossSaidFor is how long after the last loss of an uplink to retention health speaks of it, unless an operator has taken note.
+const lossSaidFor = 24 * time.Hour
+
 // Health implements admin.Health.
 func (s *Server) Health() api.Health {
 	h := api.Health{State: api.HealthOK}
@@ -247,23 +280,41 @@ func (s *Server) Health() api.Health {
 		}
 	}
 	for _, u := range s.runners() {
-		switch st := u.Replicator.Status(); {
-		case st.State == uplink.Blocked:
-			add("uplink "+u.cfg.Name, st.LastError, "hubctl uplink show "+u.cfg.Name)
-		case st.State == uplink.Backoff && st.LagAge > uplinkDownMax:
-			add("uplink "+u.cfg.Name, "not connected: "+st.LastError, "messages are kept and sent later; check the remote, the address and the credentials (hubctl uplink show "+u.cfg.Name+")")
-		}
+		s.uplinkHealth(u, add)
 	}
-	s.held.Range(func(name, n any) bool {
-		add("uplink "+name.(string), fmt.Sprintf("%d records were deleted at retention.max_bytes before the remote had them", n.(*atomic.Int64).Load()),
-			"raise retention.max_bytes, or mend the uplink; said until the hub is restarted")
-		return true
-	})
 	if s.stopping.Load() {
 		h.State = api.HealthFailed
 		h.Reasons = append(h.Reasons, api.Reason{What: "hub", Why: "stopping"})
 	}
 	return h
+}
+
+// uplinkHealth says what is wrong with an uplink.
+func (s *Server) uplinkHealth(u *uplinkRunner, add func(what, why, cure string)) {
+	name := u.cfg.Name
+	what := "uplink " + name
+	st := u.Replicator.Status()
+	switch {
+	case len(st.Stuck) > 0: // also when none of its partitions can go on
+	case st.State == uplink.Blocked:
+		add(what, st.LastError, "hubctl uplink show "+name)
+	case st.State == uplink.Backoff && st.LagAge > uplinkDownMax:
+		add(what, "not connected: "+st.LastError, "messages are kept and sent later; check the remote, the address and the credentials (hubctl uplink show "+name+")")
+	}
+	for _, k := range st.Stuck {
+		add(what, string(k.Cause)+": "+k.Reason, k.Cure)
+	}
+	var unseen int64
+	var at time.Time
+	for _, l := range st.Losses {
+		if unseen += l.Unseen; l.Unseen > 0 && l.At.After(at) {
+			at = l.At
+		}
+	}
+	if now := time.UnixMilli(s.clock.NowMs()); unseen > 0 && now.Sub(at) < lossSaidFor {
+		add(what, fmt.Sprintf("%d records were removed by retention before the remote had them", unseen),
+			fmt.Sprintf("raise retention.max_bytes, or mend the uplink; said for %s after the last one, or until hubctl uplink acknowledge %s", lossSaidFor, name))
+	}
 }
 
 // Ready implements admin.Health.

@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"edgehub/hub/admin/api"
 	"edgehub/hub/config"
@@ -25,8 +24,10 @@ type uplinkRunner struct {
 	*uplink.Replicator
 	cfg    *config.Uplink
 	remote string
-	cancel context.CancelFunc
-	done   chan struct{}
+	// lostBefore is what retention had taken from it before this run.
+	lostBefore int64
+	cancel     context.CancelFunc
+	done       chan struct{}
 }
 
 func (u *uplinkRunner) start() {
@@ -110,11 +111,14 @@ func (s *Server) openUplink(c *config.Uplink) (*uplinkRunner, error) {
 	src := s.source.of(c.Streams)
 	r, err := uplink.New(uplink.Options{Name: c.Name, Hub: s.cfg.Hub.ID, Instance: s.dir.Instance(), Remote: remote, Source: src,
 		Cursors: cursors{s.meta}, Sink: sink, Create: c.Create, Hold: c.Hold, RemoteGrace: c.RemoteGrace,
-		MessagesPerS: int64(c.Rate.MessagesPerS), BytesPerS: int64(c.Rate.BytesPerS), Window: uplink.Window{Bytes: int64(c.WindowBytes)}, NowMs: s.clock.NowMs, Logger: s.log})
+		MessagesPerS: int64(c.Rate.MessagesPerS), BytesPerS: int64(c.Rate.BytesPerS), Window: uplink.Window{Bytes: int64(c.WindowBytes)}, NowMs: s.clock.NowMs,
+		RecordMax: int64(s.cfg.Limits.MaxPacketBytes), Logger: s.log})
 	if err != nil {
 		return nil, err
 	}
-	return &uplinkRunner{Replicator: r, cfg: c, remote: remote}, nil
+	run := &uplinkRunner{Replicator: r, cfg: c, remote: remote}
+	run.lostBefore = run.lost()
+	return run, nil
 }
 
 // checkUplinks finds what would keep the uplinks of a configuration from being opened.
@@ -147,6 +151,9 @@ func (s *Server) reloadUplinks(cfg *config.Config) error {
 		if err != nil { // its metadata cannot be read: everything else was checked
 			errs = append(errs, fmt.Errorf("uplink %s does not run: %w", c.Name, err))
 			continue
+		}
+		if old != nil {
+			u.lostBefore = old.lostBefore
 		}
 		list = append(list, u)
 	}
@@ -193,15 +200,13 @@ func (s *Server) hold(p *stream.Partition) int64 {
 	return floor
 }
 
-// droppedHeld counts what the hard limit took from the uplinks.
-func (s *Server) droppedHeld(p *stream.Partition, records int64) {
+// droppedHeld tells what the hard limit took from the uplinks. They count it themselves.
+func (s *Server) droppedHeld(p *stream.Partition, _ int64) {
 	for _, u := range s.runners() {
-		if u.Floor(p.Name) != math.MaxInt64 {
-			n, _ := s.held.LoadOrStore(u.cfg.Name, new(atomic.Int64))
-			n.(*atomic.Int64).Add(records)
+		if n := u.Gone(p.Name); n > 0 {
+			s.log.Warn("max_bytes: records were deleted that an uplink had not sent", "uplink", u.cfg.Name, "partition", p.Name, "records", n)
 		}
 	}
-	s.log.Warn("max_bytes: records were deleted that an uplink had not sent", "partition", p.Name, "records", records)
 }
 
 func (s *Server) uplink(name string) (*uplinkRunner, error) {
@@ -231,6 +236,32 @@ func (s *Server) Resume(name string) error {
 		return err
 	}
 	return u.Replicator.Resume()
+}
+
+// Acknowledge implements admin.Uplinks.
+func (s *Server) Acknowledge(name string) error {
+	u, err := s.uplink(name)
+	if err != nil {
+		return err
+	}
+	return u.Replicator.Acknowledge()
+}
+
+// Move implements admin.Uplinks.
+func (s *Server) Move(name string, m api.UplinkMove) error {
+	u, err := s.uplink(name)
+	if err != nil {
+		return err
+	}
+	if m.Action == api.MoveRewind {
+		err = u.Rewind(m.Partition, m.Offset)
+	} else {
+		err = u.Skip(m.Partition, m.Offset)
+	}
+	if errors.Is(err, uplink.ErrPartition) || errors.Is(err, uplink.ErrOffset) {
+		return api.Invalid("%v", err)
+	}
+	return err
 }
 
 // source gives the streams to the uplinks.

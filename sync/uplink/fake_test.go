@@ -222,6 +222,7 @@ type fakeRemote struct {
 	replicated bool // it compares sequences, not ids
 	wires      []*fakeSession
 	late       int // records that arrived after their connection was closed
+	read       int // records that were read back
 }
 
 type fakeStored struct {
@@ -289,6 +290,7 @@ func (s *fakeSession) Stored(_ context.Context, from, to uint64) ([]Stored, erro
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	out := make([]Stored, 0, to-from+1)
+	s.r.read += cap(out)
 	for q := from; q <= to; q++ {
 		i, ok := slices.BinarySearchFunc(s.r.stored, q, func(m fakeStored, q uint64) int { return int(int64(m.Seq) - int64(q)) })
 		if ok {

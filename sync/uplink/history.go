@@ -166,10 +166,10 @@ func (f *forker) anchor(ctx context.Context, seq uint64) (*positions, bool, erro
 // stored among another writer's, and what it should join may not be there.
 func (f *forker) walk(ctx context.Context, from, to uint64) error {
 	for from <= to {
-		end := min(to, from+readBackStep-1)
-		got, err := f.r.fetch(ctx, from, end)
+		end := min(to, from+f.r.step()-1)
+		got, err := f.r.look(ctx, from, end)
 		if err != nil {
-			return fmt.Errorf("reading back the remote stream: %w", err)
+			return err
 		}
 		for _, m := range got {
 			id, ok := parseIdent(m.ID)

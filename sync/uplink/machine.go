@@ -39,6 +39,11 @@ func (s State) String() string {
 // acknowledged within the acknowledgement timeout. An open socket proves nothing.
 var ErrNoProgress = errors.New("uplink: no acknowledgement in time")
 
+// slowLink is the rate, in bytes a second, of the slowest link that the watchdog
+// takes for alive. A record that is itself larger than the link carries within
+// the acknowledgement timeout would else be given up and begun anew for ever.
+const slowLink = 8 << 10
+
 // errUnknownToken is an acknowledgement for a record that is not in flight.
 var errUnknownToken = errors.New("uplink: acknowledgement of a record that is not in flight")
 
@@ -100,6 +105,8 @@ type Machine struct {
 	// Invariant: what the remote holds up to seq is, of each lane, what is below
 	// acked; in every state.
 	seq      uint64
+	top      *flight // the record at seq; nil: not of this connection
+	topBuf   flight
 	progress time.Time
 }
 
@@ -140,6 +147,14 @@ func (m *Machine) Digest(lane int) Digest { return m.lanes[lane].digest }
 // Seq returns the remote's sequence of the newest record that the cursors cover.
 func (m *Machine) Seq() uint64 { return m.seq }
 
+// Top returns the record at Seq, if this connection's acknowledgements tell.
+func (m *Machine) Top() (lane int, offset int64, digest Digest, ok bool) {
+	if m.top == nil {
+		return 0, 0, 0, false
+	}
+	return int(m.top.lane), m.top.offset, m.top.digest, true
+}
+
 // Next returns the lane's next offset to send.
 func (m *Machine) Next(lane int) int64 { return m.lanes[lane].next }
 
@@ -171,7 +186,7 @@ func (m *Machine) BecomeStream(now time.Time, positions []int64, digests []Diges
 		panic(fmt.Sprintf("BUG: uplink: %d positions, %d digests for %d lanes", len(positions), len(digests), len(m.lanes)))
 	}
 	m.become(now, Stream)
-	m.seq = seq
+	m.seq, m.top = seq, nil
 	for i, p := range positions {
 		m.lanes[i] = lane{acked: p, next: p}
 		if digests != nil {
@@ -281,6 +296,9 @@ func (m *Machine) CanSend(size int64) bool {
 	return m.state == Stream && n < m.window.Messages && (n == 0 || b+size <= m.window.Bytes)
 }
 
+// Token returns what Send will return next.
+func (m *Machine) Token() uint64 { return m.tail }
+
 // Send takes a record into the window and returns the token that its
 // acknowledgement will carry.
 func (m *Machine) Send(now time.Time, ln int, offset, size int64, digest Digest) uint64 {
@@ -337,7 +355,8 @@ func (m *Machine) Ack(now time.Time, token, seq uint64) (int, error) {
 			l.acked, l.digest = l.next, 0 // records skipped behind it are settled with it
 		}
 		m.bytes -= f.size
-		m.seq = f.seq
+		m.seq, m.topBuf = f.seq, *f
+		m.top = &m.topBuf
 		m.head++
 		n++
 	}
@@ -380,9 +399,17 @@ func (m *Machine) turns() []turn {
 	return out
 }
 
+// patience is how long the next acknowledgement may take: the timeout, and what
+// the oldest record in flight takes on a slow link. All before it have been
+// acknowledged, so the link carries nothing else first.
+func (m *Machine) patience() time.Duration {
+	size := m.flights[m.head&uint64(len(m.flights)-1)].size
+	return m.timing.AckTimeout + time.Duration(size/slowLink)*time.Second
+}
+
 // Check returns ErrNoProgress when the watchdog's time is up.
 func (m *Machine) Check(now time.Time) error {
-	if m.state == Stream && m.head != m.tail && now.Sub(m.progress) >= m.timing.AckTimeout {
+	if m.state == Stream && m.head != m.tail && now.Sub(m.progress) >= m.patience() {
 		return fmt.Errorf("%w: %d in flight, none acknowledged for %s", ErrNoProgress, m.tail-m.head, now.Sub(m.progress).Round(time.Millisecond))
 	}
 	return nil
@@ -396,7 +423,7 @@ func (m *Machine) Deadline() time.Time {
 		return m.until
 	case Stream:
 		if m.head != m.tail {
-			return m.progress.Add(m.timing.AckTimeout)
+			return m.progress.Add(m.patience())
 		}
 	case Probe, Paused:
 	}

@@ -3,6 +3,7 @@ package uplink
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"edgehub/storage/seglog"
@@ -37,6 +38,8 @@ type merge struct {
 	script  []turn // to be taken first, see follow
 	dry     []dry
 	idle    func(lane int) bool
+	stuck   func(lane int) bool                     // nothing of the lane can be sent
+	pass    func(lane int, offset int64) (to int64) // the operator leaves out what is before to; offset: nothing
 	skipped func(lane int, from, to int64)
 	failed  func(err error)
 }
@@ -94,6 +97,12 @@ func (m *merge) fillScript(now time.Time, next func(lane int) int64) bool {
 	for len(m.script) > 0 {
 		t := m.script[0]
 		m.at = t.lane
+		if m.stuck(t.lane) {
+			// A late copy of what follows would have to come behind a record that
+			// the remote does not take.
+			m.script = m.script[1:]
+			continue
+		}
 		if next(t.lane) < t.to && !now.Before(m.dry[t.lane].until) {
 			if m.read(now, m.parts[t.lane], next(t.lane), min(t.to, m.parts[t.lane].Synced())) {
 				return true
@@ -120,12 +129,18 @@ func (m *merge) peek(now time.Time, next func(lane int) int64) (int, seglog.Reco
 		for m.scanner.Next() {
 			rec := m.scanner.Record()
 			if rec.Offset >= m.end {
+				m.beyond(next)
 				break // appended, but a power cut could still take it back
 			}
-			if rec.Offset >= next(m.at) {
-				m.current = true
-				return m.at, rec, true
+			if rec.Offset < next(m.at) {
+				continue
 			}
+			if m.pass(m.at, rec.Offset) > rec.Offset {
+				m.scanner.Reset(nil) // read on behind it
+				break
+			}
+			m.current = true
+			return m.at, rec, true
 		}
 		if err := m.scanner.Err(); err != nil {
 			m.fail(m.at, now, err)
@@ -134,6 +149,25 @@ func (m *merge) peek(now time.Time, next func(lane int) int64) (int, seglog.Reco
 			return 0, seglog.Record{}, false
 		}
 	}
+}
+
+// beyond is told that the log has nothing between a partition's position and the
+// end of the chunk's turn: damage took it. So that it is not looked for again and
+// again, the turn of follow is over, or the partition waits until more is synced.
+func (m *merge) beyond(next func(lane int) int64) {
+	switch {
+	case next(m.at) >= m.end:
+	case len(m.script) > 0:
+		m.script = m.script[1:]
+	default:
+		m.dry[m.at].synced = m.end
+	}
+}
+
+// drop forgets the current chunk: its partition is stuck.
+func (m *merge) drop() {
+	m.current = false
+	m.scanner.Reset(nil)
 }
 
 // take marks the record that peek returned as sent.
@@ -157,6 +191,9 @@ func (m *merge) fill(now time.Time, next func(lane int) int64) bool {
 			m.at = 0
 		}
 		p, from, synced := m.parts[m.at], next(m.at), m.parts[m.at].Synced()
+		if m.stuck(m.at) {
+			continue
+		}
 		if m.at != m.last && !m.idle(m.at) {
 			continue // its acknowledgements will wake us
 		}
@@ -188,9 +225,10 @@ func (m *merge) read(now time.Time, p Partition, from, synced int64) bool {
 		m.fail(m.at, now, err)
 		return false
 	case len(buf) == 0:
-		m.dry[m.at].synced = synced
+		m.dry[m.at] = dry{synced: synced}
 		return false
 	}
+	m.dry[m.at].until = time.Time{}
 	m.end = synced
 	m.scanner.Reset(buf)
 	m.scanner.SkipTo(from)
@@ -203,12 +241,18 @@ func (m *merge) fail(lane int, now time.Time, err error) {
 	m.failed(fmt.Errorf("reading %s: %w", m.parts[lane].Name(), err))
 }
 
+// failing reports whether some partition could not be read the last time.
+func (m *merge) failing() bool {
+	return slices.ContainsFunc(m.dry, func(d dry) bool { return !d.until.IsZero() })
+}
+
 // retryAt returns when a partition that could not be read is due again; zero
-// when there is none.
-func (m *merge) retryAt() time.Time {
+// when there is none. One that is due by now was tried, or waits for what will
+// wake us anyway.
+func (m *merge) retryAt(now time.Time) time.Time {
 	var t time.Time
 	for i := range m.dry {
-		if u := m.dry[i].until; !u.IsZero() && (t.IsZero() || u.Before(t)) {
+		if u := m.dry[i].until; u.After(now) && (t.IsZero() || u.Before(t)) {
 			t = u
 		}
 	}

@@ -24,6 +24,10 @@ type Options struct {
 	Create   bool // create the remote stream when it is missing
 	Hold     bool // retention by age waits for this uplink
 
+	// RecordMax is the largest message that the hub accepts; 0: not known. A
+	// remote that takes less is named when it is connected.
+	RecordMax int64
+
 	RemoteGrace  time.Duration // how long acknowledged records are kept, with Hold
 	MessagesPerS int64         // 0: no limit
 	BytesPerS    int64         // bytes on the wire; 0: no limit
@@ -80,6 +84,8 @@ type Replicator struct {
 	settled  bool   // this run has seen a replicated remote at rest
 	digests  digester
 
+	warnedMax int64 // the remote's limit that the log has been warned of
+
 	mu sync.Mutex // guards everything below
 	// machine is changed by Run alone, under mu; Run reads it without.
 	machine   *Machine
@@ -90,8 +96,12 @@ type Replicator struct {
 	accept    map[Cause]bool // what the operator resumed in spite of
 	blocked   *BlockedError
 	connected bool
+	stuck     map[int]*stuck // by lane; changed by Run alone, as the machine is
+	look      bool           // the remote is to be looked at anew, once nothing is in flight
+	lookAt    time.Time      // when it is in any case; zero: never
 	lastErr   string
 	lastErrAt time.Time
+	recovered time.Time // when what the last error says was over; zero: it is not
 	counters  Counters
 	cancel    context.CancelFunc // ends the session in progress
 
@@ -103,7 +113,7 @@ type Replicator struct {
 // New loads the cursors, so that Floor is right before Run is called.
 func New(o Options) (*Replicator, error) {
 	o.defaults()
-	r := &Replicator{o: o, parts: o.Source.Partitions(), index: map[string]int{}, wake: make(chan struct{}, 1), accept: map[Cause]bool{}}
+	r := &Replicator{o: o, parts: o.Source.Partitions(), index: map[string]int{}, wake: make(chan struct{}, 1), accept: map[Cause]bool{}, stuck: map[int]*stuck{}}
 	r.log = o.Logger.With("uplink", o.Name)
 	b, err := o.Cursors.LoadState(o.Name)
 	if err == nil {
@@ -121,8 +131,12 @@ func New(o Options) (*Replicator, error) {
 			return nil, err
 		}
 		r.index[p.Name()] = i
-		if cursors[i], _, err = o.Cursors.Load(o.Name, p.Name()); err != nil {
+		var known bool
+		if cursors[i], known, err = o.Cursors.Load(o.Name, p.Name()); err != nil {
 			return nil, fmt.Errorf("uplink %s: loading cursor of %s: %w", o.Name, p.Name(), err)
+		}
+		if !known {
+			r.noteStart(i)
 		}
 		r.saved = append(r.saved, cursors[i])
 		// What was never in this log cannot have been acknowledged of it.
@@ -135,7 +149,8 @@ func New(o Options) (*Replicator, error) {
 	}
 	r.machine = NewMachine(o.Timing, o.Window, cursors, r.state.Seq, rand.Float64)
 	r.merge = newMerge(r.parts)
-	r.merge.idle, r.merge.skipped, r.merge.failed = r.machine.Idle, r.skipped, r.readFailed
+	r.merge.idle, r.merge.stuck, r.merge.pass = r.machine.Idle, r.isStuck, r.pass
+	r.merge.skipped, r.merge.failed = r.lost, r.readFailed
 	r.msgRate, r.byteRate = newBucket(o.MessagesPerS), newBucket(o.BytesPerS)
 	r.pipe.init(r)
 	r.ages = make([]age, len(r.parts))
@@ -255,6 +270,10 @@ func (r *Replicator) end(ctx context.Context, now time.Time, err error) {
 		}
 		return
 	}
+	if errors.Is(err, errLook) {
+		r.machine.BecomeProbe(now)
+		return
+	}
 	r.counters.Failures++
 	var b *BlockedError
 	if errors.As(err, &b) {
@@ -270,7 +289,9 @@ func (r *Replicator) end(ctx context.Context, now time.Time, err error) {
 	was := r.machine.State()
 	if was != Blocked {
 		r.blocked = nil
-		r.fault(now, err.Error()) // else the reason for the block stays the one to be read
+		if !errors.Is(err, ErrTooLarge) { // which has been named
+			r.fault(now, err.Error()) // else the reason for the block stays the one to be read
+		}
 	}
 	r.machine.BecomeBackoff(now, errors.Is(err, ErrRefused))
 	r.log.Warn("uplink lost", "was", was.String(), "err", err, "next_try", r.machine.Deadline().Sub(now).Round(time.Millisecond))
@@ -293,7 +314,22 @@ func (r *Replicator) hold(now time.Time, b *BlockedError) {
 	}
 }
 
-func (r *Replicator) fault(now time.Time, what string) { r.lastErr, r.lastErrAt = what, now }
+// fault notes what went wrong. The caller holds mu.
+func (r *Replicator) fault(now time.Time, what string) {
+	r.lastErr, r.lastErrAt, r.recovered = what, now, time.Time{}
+}
+
+// recover notes that records flow again, or that none is left, so that the last
+// error is a thing of the past. The caller holds mu.
+func (r *Replicator) recover(now time.Time) {
+	for _, s := range r.stuck {
+		r.lastErr, r.lastErrAt, r.recovered = s.why.Error(), s.since, time.Time{}
+		return
+	}
+	if r.lastErr != "" && r.recovered.IsZero() && !r.merge.failing() {
+		r.recovered = now
+	}
+}
 
 // settleTime is how long a replicated remote has to be at rest before the first
 // record of a run.
@@ -358,6 +394,7 @@ func (r *Replicator) probe(ctx context.Context, s Session) (start, error) {
 	for c := range r.accept {
 		k.accept[c] = true
 	}
+	k.moves = maps.Clone(r.state.Moves)
 	r.remote = s.Remote()
 	still := r.state.Held.still(r.remote)
 	r.mu.Unlock()
@@ -391,6 +428,8 @@ func (r *Replicator) begin(now time.Time, s Session, st start) error {
 		maps.Copy(all, st.decided)
 		r.state.Branches = all
 	}
+	r.moved(st)
+	r.beginStuck(now, st.next)
 	for i, n := range st.next {
 		if was := r.machine.Acked(i); n < was && st.decided[r.parts[i].Name()] == nil {
 			r.counters.Rewound += uint64(was - n)
@@ -404,7 +443,7 @@ func (r *Replicator) begin(now time.Time, s Session, st start) error {
 	r.state.Remote, r.state.Created, r.state.Seq = rem.Name, rem.Created, rem.Last
 	clear(r.accept)
 	if r.state.Held != nil {
-		r.lastErr, r.lastErrAt = "", time.Time{} // it is decided, and was logged
+		r.lastErr, r.lastErrAt, r.recovered = "", time.Time{}, time.Time{} // it is decided, and was logged
 	}
 	r.blocked, r.state.Held = nil, nil
 	r.mu.Unlock()
@@ -412,11 +451,21 @@ func (r *Replicator) begin(now time.Time, s Session, st start) error {
 	r.merge.follow(r.onTheWay, st.next)
 	r.pipe.reset(st)
 	r.log.Info("uplink connected", "remote", rem.Name, "remote_seq", rem.Last)
+	r.warnSize(rem)
 	err := r.save(now)
 	// The first acknowledgement is saved at once: from then on a remote stream
 	// that was recreated is noticed.
 	r.savedAt = time.Time{}
 	return err
+}
+
+// warnSize names a remote that takes less than the hub accepts, once.
+func (r *Replicator) warnSize(rem Remote) {
+	if rem.RecordMax > 0 && r.o.RecordMax+recordOverhead > rem.RecordMax && rem.RecordMax != r.warnedMax {
+		r.log.Warn("the remote takes smaller records than the hub: a larger one will make its partition wait; raise max_payload at the server (and max_msg_size of the stream), or lower limits.max_packet_bytes",
+			"remote_max_bytes", rem.RecordMax, "hub_max_bytes", r.o.RecordMax, "headers_about", recordOverhead)
+	}
+	r.warnedMax = rem.RecordMax
 }
 
 // Pause stops forwarding, now and after a restart.
@@ -451,6 +500,7 @@ func (r *Replicator) Resume() error {
 		}
 	}
 	r.resume = true
+	r.look = r.look || len(r.stuck) > 0
 	r.mu.Unlock()
 	poke(r.wake)
 	return err
@@ -503,6 +553,7 @@ func (r *Replicator) save(now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.Seq = r.machine.Seq()
+	r.state.Anchor = r.pipe.anchor()
 	return r.saveState(now)
 }
 
@@ -517,7 +568,11 @@ func (r *Replicator) saveState(now time.Time) error {
 			r.state.Floors[p.Name()] = f
 		}
 	}
-	b, err := r.state.encode()
+	s := r.state
+	if s.Anchor != nil && len(s.Anchor.Positions) > anchorKept {
+		s.Anchor = nil
+	}
+	b, err := s.encode()
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,12 @@ const (
 	// positionsEvery is how often a record carries Hub-Positions; it is also the
 	// longest way that a resume reads back to find one.
 	positionsEvery = 256
-	// readBackStep is how many records one look at the remote fetches.
-	readBackStep = 32
+	// readBackStep is how many records one look at the remote fetches at most, and
+	// readBackBytes about how many bytes: they are all in memory at once, and have
+	// to come over a slow link in time.
+	readBackStep  = 64
+	readBackBytes = 256 << 10
+	readBackFirst = 8 // while it is not known how large records are
 	// walkMax bounds the way forward from the sequence that Hub-Positions is of:
 	// the largest window of the sender.
 	walkMax = 1 << 16
@@ -25,7 +29,24 @@ type checkpoint struct {
 	Remote  string
 	Created time.Time
 	Seq     uint64
+	Anchor  *ownAnchor // nil: not known
 }
+
+// ownAnchor is what this directory itself knows the remote to hold: the positions
+// at a sequence, as Hub-Positions writes them, and the record at it. Up to there
+// every record was acknowledged to this directory or compared by it, and each was
+// stored on condition of the one before. So as long as the record at the sequence
+// is still that one, only what follows has to be read: what was in flight, not
+// all that is newer than the newest Hub-Positions.
+type ownAnchor struct {
+	Positions string `json:"positions"`
+	ID        string `json:"id"`
+	Digest    Digest `json:"digest"`
+}
+
+// anchorKept bounds the positions of an anchor that is saved: with very many
+// partitions it is not worth being written every second.
+const anchorKept = 4 << 10
 
 // known is the local side of a resume.
 type known struct {
@@ -37,6 +58,7 @@ type known struct {
 	digests *digester
 	last    checkpoint
 	accept  map[Cause]bool // the operator's word: go on in spite of these causes
+	moves   map[string]move
 }
 
 // start is where the pipeline goes on.
@@ -46,6 +68,7 @@ type start struct {
 	decided branches   // what the operator's word was needed for
 	carry   []position // of partitions that this uplink no longer forwards
 	prev    string     // id of the remote's newest record; "": guard by lastSeq
+	newest  Digest     // of that record
 	lastSeq uint64
 }
 
@@ -62,6 +85,7 @@ type resolver struct {
 	strangers bool            // records of others were met, with the operator's leave
 	other     map[string]sign // by partition: the first sign of another history
 	cached    map[uint64]Stored
+	size      int // of the largest record that the last look fetched; 0: none yet
 }
 
 func (k known) resolve(ctx context.Context, remote Remote, fetch func(ctx context.Context, from, to uint64) ([]Stored, error)) (start, error) {
@@ -84,6 +108,7 @@ func (k known) resolve(ctx context.Context, remote Remote, fetch func(ctx contex
 	if err != nil {
 		return start{}, err
 	}
+	r.move(&s)
 	for i, p := range k.partitions {
 		s.digests = append(s.digests, r.digests.at(p, s.next[i]-1))
 	}
@@ -127,13 +152,23 @@ func (r *resolver) fromEmpty() (start, error) {
 // fromStored finds an anchor (the newest Hub-Positions, or else the persisted
 // checkpoint) and walks forward over every record after what it covers.
 func (r *resolver) fromStored(ctx context.Context) (start, error) {
-	back, anchor, err := r.readBack(ctx)
+	own, top, err := r.own(ctx)
 	if err != nil {
 		return start{}, err
 	}
-	newest := ""
-	if n := len(back); n > 0 && back[n-1].Found {
-		newest = back[n-1].ID
+	var back []Stored
+	var anchor *positions
+	if own == nil || r.remote.Last-own.Seq > positionsEvery {
+		if back, anchor, err = r.readBack(ctx); err != nil {
+			return start{}, err
+		}
+	}
+	if own != nil && (anchor == nil || own.Seq > anchor.Seq) {
+		anchor = own
+	}
+	newest := top
+	if n := len(back); n > 0 {
+		newest = back[n-1]
 	}
 	if anchor == nil {
 		// Foreign records explain a missing anchor better than deleted ones do.
@@ -152,6 +187,9 @@ func (r *resolver) fromStored(ctx context.Context) (start, error) {
 		if back, err = r.extend(ctx, back, anchor.Seq+1); err != nil {
 			return start{}, err
 		}
+		if n := len(back); n > 0 {
+			newest = back[n-1]
+		}
 	}
 	for _, m := range back {
 		if m.Found {
@@ -162,7 +200,42 @@ func (r *resolver) fromStored(ctx context.Context) (start, error) {
 			return start{}, r.gap(fmt.Sprintf("sequence %d is missing", m.Seq))
 		}
 	}
-	return r.check(ctx, newest)
+	s, err := r.check(ctx, newest.ID)
+	if s.prev != "" {
+		s.newest = newest.Digest
+	}
+	return s, err
+}
+
+// own returns the positions that this directory knows by itself and the record at
+// their sequence, if the remote still has that one there.
+func (r *resolver) own(ctx context.Context) (*positions, Stored, error) {
+	a := r.last.Anchor
+	if a == nil || a.ID == "" || a.Digest == 0 || !r.acknowledged() || !r.last.Created.Equal(r.remote.Created) || r.last.Seq > r.remote.Last || r.last.Seq < r.remote.First {
+		return nil, Stored{}, nil
+	}
+	p, err := parsePositions(a.Positions)
+	if err != nil || p.Seq != r.last.Seq {
+		return nil, Stored{}, nil //nolint:nilerr // of another version: the remote's own do as well
+	}
+	for _, at := range p.List {
+		if i, mine := r.lanes[at.Partition]; mine && !r.agrees(r.partitions[i], at) {
+			return nil, Stored{}, nil // the log is not the one that it was known of
+		}
+	}
+	m, err := r.one(ctx, p.Seq)
+	if err != nil || !m.Found || m.ID != a.ID || m.Digest != a.Digest {
+		return nil, Stored{}, err
+	}
+	return &p, m, nil
+}
+
+// agrees reports whether the log has what a position says of it.
+func (r *resolver) agrees(part Partition, at position) bool {
+	if _, decided := r.branches.over(at); decided || at.Next == 0 {
+		return true
+	}
+	return at.Next <= part.Next() && at.Epoch == r.epochAt(at.Partition, at.Next-1) && at.Digest != digestOther && !at.Digest.differs(r.digests.at(part, at.Next-1))
 }
 
 // anchorAt takes positions as stated, and has what lies below them compared.
@@ -175,6 +248,27 @@ func (r *resolver) anchorAt(list []position) {
 	}
 }
 
+// step returns how many records to fetch next.
+func (r *resolver) step() uint64 {
+	if r.size == 0 {
+		return readBackFirst
+	}
+	return uint64(max(1, min(readBackStep, readBackBytes/r.size)))
+}
+
+// look fetches records.
+func (r *resolver) look(ctx context.Context, from, to uint64) ([]Stored, error) {
+	got, err := r.fetch(ctx, from, to)
+	if err != nil {
+		return nil, fmt.Errorf("reading back the remote stream: %w", err)
+	}
+	r.size = 1
+	for i := range got {
+		r.size = max(r.size, got[i].Size)
+	}
+	return got, nil
+}
+
 // readBack returns the remote's newest records, oldest first, back to the newest
 // that has Hub-Positions, and those positions.
 func (r *resolver) readBack(ctx context.Context) ([]Stored, *positions, error) {
@@ -185,12 +279,12 @@ func (r *resolver) readBack(ctx context.Context) ([]Stored, *positions, error) {
 	}
 	for to := r.remote.Last; to >= low; {
 		from := low
-		if to-low >= readBackStep {
-			from = to - readBackStep + 1
+		if step := r.step(); to-low >= step {
+			from = to - step + 1
 		}
-		got, err := r.fetch(ctx, from, to)
+		got, err := r.look(ctx, from, to)
 		if err != nil {
-			return nil, nil, fmt.Errorf("reading back the remote stream: %w", err)
+			return nil, nil, err
 		}
 		for i := len(got) - 1; i >= 0; i-- {
 			m := got[i]
@@ -214,7 +308,14 @@ func (r *resolver) readBack(ctx context.Context) ([]Stored, *positions, error) {
 // extend makes the records begin at a sequence: those between what the anchor
 // covers and the anchor itself were in flight when it was sent.
 func (r *resolver) extend(ctx context.Context, back []Stored, from uint64) ([]Stored, error) {
-	if from >= back[0].Seq {
+	end := r.remote.Last + 1
+	if len(back) > 0 {
+		end = back[0].Seq
+	}
+	if from >= end {
+		for len(back) > 0 && back[0].Seq < from {
+			back = back[1:]
+		}
 		return back, nil
 	}
 	if from < r.remote.First {
@@ -224,11 +325,11 @@ func (r *resolver) extend(ctx context.Context, back []Stored, from uint64) ([]St
 		from = r.remote.First
 	}
 	all := make([]Stored, 0, r.remote.Last-from+1)
-	for end := back[0].Seq; from < end; {
-		to := min(end-1, from+readBackStep-1)
-		got, err := r.fetch(ctx, from, to)
+	for from < end {
+		to := min(end-1, from+r.step()-1)
+		got, err := r.look(ctx, from, to)
 		if err != nil {
-			return nil, fmt.Errorf("reading back the remote stream: %w", err)
+			return nil, err
 		}
 		all = append(all, got...)
 		from = to + 1
@@ -349,9 +450,9 @@ func (r *resolver) one(ctx context.Context, seq uint64) (Stored, error) {
 	if m, ok := r.cached[seq]; ok {
 		return m, nil
 	}
-	got, err := r.fetch(ctx, seq, seq)
+	got, err := r.look(ctx, seq, seq)
 	if err != nil {
-		return Stored{}, fmt.Errorf("reading back the remote stream: %w", err)
+		return Stored{}, err
 	}
 	r.cached[seq] = got[0]
 	return got[0], nil

@@ -67,7 +67,7 @@ type Session interface {
 	// one entry each.
 	Stored(ctx context.Context, from, to uint64) ([]Stored, error)
 	// Publish sends a record and returns its bytes on the wire. It copies what
-	// it needs. It may block while the connection does, but not for longer
+	// it needs. With ErrTooLarge nothing of the record has left. It may block while the connection does, but not for longer
 	// than the write timeout.
 	Publish(o *Out) (int, error)
 	// Acks appends the acknowledgements that have arrived. The error is the
@@ -87,7 +87,9 @@ type Remote struct {
 	Messages uint64
 	First    uint64 // sequence of the oldest record
 	Last     uint64 // sequence of the newest record, also when it is gone
-	Expires  bool   // the remote removes records by age
+	// RecordMax is the largest record that it takes, headers included; 0: not known.
+	RecordMax int64
+	Expires   bool // the remote removes records by age
 	// Replicated says that the remote compares sequences only, not ids.
 	Replicated bool
 	// Unsuitable says why this uplink cannot use the stream as it is configured.
@@ -101,6 +103,7 @@ type Stored struct {
 	ID        string
 	Positions string
 	Digest    Digest // zero: its time or topic cannot be told
+	Size      int    // of headers and payload
 }
 
 // Out is a record on its way to the remote. It is reused; a sink copies.
@@ -132,6 +135,18 @@ var ErrRefused = errors.New("connection refused")
 // ErrTooLarge is wrapped by a Sink's error when the remote takes no record of
 // that size, however often it is tried.
 var ErrTooLarge = errors.New("larger than the remote takes")
+
+// SizeError is an ErrTooLarge that names the limit and what mends it.
+type SizeError struct {
+	Reason string // "70000 bytes of headers, a record may have 65535"
+	Cure   string // what to do about it, unless the record is left out
+}
+
+// Error returns the reason.
+func (e *SizeError) Error() string { return e.Reason }
+
+// Unwrap returns ErrTooLarge.
+func (e *SizeError) Unwrap() error { return ErrTooLarge }
 
 // Cause names why an uplink is blocked.
 type Cause string

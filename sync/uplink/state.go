@@ -12,6 +12,8 @@ type savedState struct {
 	Remote  string    `json:"remote,omitempty"`
 	Created time.Time `json:"created,omitzero"`
 	Seq     uint64    `json:"seq,omitempty"`
+	// Anchor is what the remote was known to hold up to Seq, see ownAnchor.
+	Anchor *ownAnchor `json:"anchor,omitempty"`
 	// Floors holds, for partitions whose floor is not their cursor, the offset
 	// from which acknowledged records are still kept.
 	Floors map[string]int64 `json:"floors,omitempty"`
@@ -19,6 +21,10 @@ type savedState struct {
 	Branches branches `json:"branches,omitempty"`
 	// Held is the other history that was found at the remote and not decided about.
 	Held *held `json:"held,omitempty"`
+	// Losses are, by partition, the records that the remote will never get.
+	Losses map[string]*loss `json:"losses,omitempty"`
+	// Moves are the operator's orders, by partition, that are not carried out yet.
+	Moves map[string]move `json:"moves,omitempty"`
 }
 
 // held is a block that stays until the operator decides, over restarts and
@@ -57,5 +63,5 @@ func decodeState(b []byte) (savedState, error) {
 func (s savedState) encode() ([]byte, error) { return json.Marshal(s) }
 
 func (s savedState) checkpoint() checkpoint {
-	return checkpoint{Remote: s.Remote, Created: s.Created, Seq: s.Seq}
+	return checkpoint{Remote: s.Remote, Created: s.Created, Seq: s.Seq, Anchor: s.Anchor}
 }

@@ -33,8 +33,13 @@ type Status struct {
 
 	LastError   string
 	LastErrorAt time.Time
+	RecoveredAt time.Time     // since when the last error is a thing of the past; zero: it is not
 	Blocked     *BlockedError // nil unless State is Blocked
-	NextProbe   time.Time     // zero unless State is Backoff or Blocked
+	Stuck       []Stuck       // partitions that wait while others go on
+	Pending     []Move        // the operator's orders that are not carried out yet
+	Losses      map[string]Loss
+	RecordMax   int64     // the largest record that the remote takes, headers included; 0: not known
+	NextProbe   time.Time // zero unless State is Backoff or Blocked
 	Counters    Counters
 }
 
@@ -49,7 +54,8 @@ type age struct {
 func (r *Replicator) Status() Status {
 	r.mu.Lock()
 	s := Status{Name: r.o.Name, State: r.machine.State(), Since: r.machine.Since(), Connected: r.connected,
-		Acked: make(map[string]int64, len(r.parts)), LastError: r.lastErr, LastErrorAt: r.lastErrAt, Counters: r.counters}
+		Acked: make(map[string]int64, len(r.parts)), LastError: r.lastErr, LastErrorAt: r.lastErrAt, RecoveredAt: r.recovered,
+		Losses: map[string]Loss{}, RecordMax: r.remote.RecordMax, Counters: r.counters}
 	s.InFlight, _ = r.machine.InFlight()
 	if r.paused {
 		s.State, s.Connected = Paused, false
@@ -60,6 +66,7 @@ func (r *Replicator) Status() Status {
 	if s.State == Blocked || s.State == Backoff {
 		s.NextProbe = r.machine.Deadline()
 	}
+	r.trouble(&s)
 	acked := make([]int64, len(r.parts))
 	for i := range r.parts {
 		acked[i] = r.machine.Acked(i)
@@ -86,6 +93,25 @@ func (r *Replicator) Status() Status {
 		s.LagAge = max(0, time.Duration(r.o.NowMs()-oldest)*time.Millisecond)
 	}
 	return s
+}
+
+// trouble adds what waits and what is lost. The caller holds mu.
+func (r *Replicator) trouble(s *Status) {
+	for i, p := range r.parts {
+		if l := r.lossOf(i); l.Retention > 0 || l.Skipped > 0 {
+			s.Losses[p.Name()] = l
+		}
+		if m, ok := r.state.Moves[p.Name()]; ok {
+			s.Pending = append(s.Pending, Move{Partition: p.Name(), Back: m.Back, Offset: m.To})
+		}
+		if k := r.stuck[i]; k != nil {
+			s.Stuck = append(s.Stuck, Stuck{Partition: p.Name(), Offset: k.offset, Since: k.since, Cause: k.why.Cause, Reason: k.why.Reason, Cure: k.why.Cure})
+		}
+	}
+	// An uplink of which no partition can go on is as good as blocked.
+	if len(s.Stuck) == len(r.parts) && len(r.parts) > 0 && s.State == Stream {
+		s.State, s.Blocked, s.NextProbe = Blocked, r.stuck[0].why, r.lookAt
+	}
 }
 
 // timeOf returns the time of the first record at or after an offset.

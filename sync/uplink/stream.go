@@ -33,6 +33,7 @@ type pipe struct {
 	pos    positions
 	posBuf []byte
 	carry  []position
+	known  ownAnchor // the record that a probe found at the newest sequence
 	acks   []Ack
 }
 
@@ -55,6 +56,7 @@ func (p *pipe) init(r *Replicator) {
 
 func (p *pipe) reset(st start) {
 	p.fresh, p.carry, p.seq = true, st.carry, st.lastSeq
+	p.known = ownAnchor{ID: st.prev, Digest: st.newest}
 	p.prev = nil
 	if st.prev != "" {
 		p.ids[0] = append(p.ids[0][:0], st.prev...)
@@ -96,6 +98,21 @@ func (p *pipe) positions() []byte {
 	return p.posBuf
 }
 
+// anchor is what is known of the remote by now. Before the first probe of a run it
+// is what the last run left. The caller holds mu.
+func (p *pipe) anchor() *ownAnchor {
+	if p.out.Message == nil {
+		return p.r.state.Anchor
+	}
+	a := p.known
+	if lane, offset, digest, ok := p.r.machine.Top(); ok {
+		name := p.r.parts[lane].Name()
+		a.ID, a.Digest = string(appendIdent(nil, p.r.o.Instance, name, p.r.epochs().epochAt(name, offset), offset)), digest
+	}
+	a.Positions = string(p.positions())
+	return &a
+}
+
 // stream sends and settles until there is doubt. It never returns nil.
 func (r *Replicator) stream(ctx context.Context, s Session, notify <-chan struct{}, timer *time.Timer) error {
 	for {
@@ -114,7 +131,7 @@ func (r *Replicator) stream(ctx context.Context, s Session, notify <-chan struct
 		if err := r.machine.Check(now); err != nil {
 			return err
 		}
-		wait, more, err := r.pump(now, s)
+		wait, more, err := r.pumpOrLook(now, s)
 		if err != nil {
 			return err
 		}
@@ -129,9 +146,30 @@ func (r *Replicator) stream(ctx context.Context, s Session, notify <-chan struct
 		case <-ctx.Done():
 		case <-s.Ready():
 		case <-notify:
+		case <-r.wake: // an order of the operator; Run looks by itself
 		case <-timer.C:
 		}
 	}
+}
+
+// pumpOrLook sends, or, when the remote is to be looked at anew, nothing more
+// until all that is in flight is acknowledged: then there is no doubt, and no
+// late record.
+func (r *Replicator) pumpOrLook(now time.Time, s Session) (wait time.Duration, more bool, err error) {
+	inFlight, _ := r.machine.InFlight()
+	if !r.lookDue(now) {
+		wait, more, err = r.pump(now, s)
+		if n, _ := r.machine.InFlight(); n == 0 && !more && wait == 0 && err == nil {
+			r.mu.Lock()
+			r.recover(now)
+			r.mu.Unlock()
+		}
+		return wait, more, err
+	}
+	if inFlight == 0 {
+		return 0, false, errLook
+	}
+	return 0, false, nil
 }
 
 // wakeAt returns when stream must look again though nothing happened.
@@ -145,7 +183,10 @@ func (r *Replicator) wakeAt(now time.Time, wait time.Duration) time.Time {
 	if wait > 0 {
 		sooner(now.Add(wait))
 	}
-	sooner(r.merge.retryAt())
+	sooner(r.merge.retryAt(now))
+	if len(r.stuck) > 0 {
+		sooner(r.lookAt)
+	}
 	if r.unsaved() {
 		sooner(r.savedAt.Add(r.o.SaveEvery))
 	}
@@ -179,7 +220,7 @@ func (r *Replicator) settle(now time.Time, acks []Ack) error {
 	for i := range acks {
 		a := &acks[i]
 		if a.Err != nil || a.Duplicate {
-			return r.refused(a)
+			return r.refused(now, a)
 		}
 		n, err := r.machine.Ack(now, a.Token, a.Seq)
 		if err != nil {
@@ -187,10 +228,14 @@ func (r *Replicator) settle(now time.Time, acks []Ack) error {
 		}
 		r.counters.Acked += uint64(n)
 	}
+	r.recover(now)
+	r.arrived()
 	return nil
 }
 
-func (r *Replicator) refused(a *Ack) error {
+// refused makes an error of an answer that stored nothing, or not as it should.
+// The caller holds mu.
+func (r *Replicator) refused(now time.Time, a *Ack) error {
 	what := "a record"
 	lane, offset, ok := r.machine.Flight(a.Token)
 	if ok {
@@ -200,14 +245,24 @@ func (r *Replicator) refused(a *Ack) error {
 	case a.Err == nil:
 		r.counters.Duplicates++
 		return fmt.Errorf("remote calls %s a duplicate, which it should not be", what)
-	case errors.Is(a.Err, ErrTooLarge):
-		return tooLarge(what, a.Err)
+	case ok && errors.Is(a.Err, ErrTooLarge):
+		// What was sent behind it is refused as well. Where only sequences are
+		// compared, it has to be so before anything else is sent.
+		r.settled = r.settled && !r.remote.Replicated
+		r.stick(now, lane, offset, r.tooLarge(lane, offset, a.Err))
 	}
 	return fmt.Errorf("remote refused %s: %w", what, a.Err)
 }
 
-func tooLarge(what string, err error) error {
-	return &BlockedError{CauseTooLarge, fmt.Sprintf("%s is %v", what, err), "raise the limit at the remote; the uplink then goes on by itself"}
+// tooLarge is why a partition is stuck at a record, and the cures.
+func (r *Replicator) tooLarge(lane int, offset int64, err error) *BlockedError {
+	name, cure := r.parts[lane].Name(), "raise the limit at the remote, and it goes on by itself"
+	var size *SizeError
+	if errors.As(err, &size) {
+		cure = size.Cure
+	}
+	return &BlockedError{CauseTooLarge, fmt.Sprintf("%s offset %d: %v", name, offset, err),
+		fmt.Sprintf("%s; or leave the record out: hubctl uplink skip %s %s", cure, r.o.Name, name)}
 }
 
 // pump sends what window and rates allow. wait is how long a rate forbids more;
@@ -225,10 +280,14 @@ func (r *Replicator) pump(now time.Time, s Session) (wait time.Duration, more bo
 		if !r.machine.CanSend(size) {
 			return 0, false, nil // an acknowledgement wakes us
 		}
-		if err := r.send(now, s, lane, rec, size); err != nil {
+		switch err := r.send(now, s, lane, rec, size); {
+		case errors.Is(err, ErrTooLarge):
+			r.merge.drop()
+		case err != nil:
 			return 0, false, err
+		default:
+			r.merge.take()
 		}
-		r.merge.take()
 	}
 	return 0, true, nil
 }
@@ -248,22 +307,19 @@ func (r *Replicator) pump(now time.Time, s Session) (wait time.Duration, more bo
 // So wherever a late copy fits in, no record before it is missing.
 func (r *Replicator) send(now time.Time, s Session, lane int, rec seglog.Record, size int64) error {
 	p, part := &r.pipe, &r.pipe.parts[lane]
+	if r.stuckAt(lane, rec.Offset) {
+		return ErrTooLarge
+	}
 	if err := p.msg.Decode(rec); err != nil {
 		// It passed its checksum, so it is what was acknowledged to somebody:
 		// it goes on as topic and payload rather than stopping all others.
 		r.readFailed(fmt.Errorf("%s offset %d is sent without its properties: %w", r.parts[lane].Name(), rec.Offset, err))
 		p.msg = message.Message{Topic: rec.Key, Payload: rec.Value, TimeMs: rec.TimeMs}
 	}
-	epoch := p.epochAt(lane, rec.Offset)
-	r.mu.Lock()
-	p.out.Token = r.machine.Send(now, lane, rec.Offset, size, DigestOf(rec.TimeMs, rec.Key, rec.Value))
-	r.counters.Sent++
-	r.mu.Unlock()
-
-	id := appendIdent(p.ids[p.flip][:0], r.o.Instance, r.parts[lane].Name(), epoch, rec.Offset)
+	id := appendIdent(p.ids[p.flip][:0], r.o.Instance, r.parts[lane].Name(), p.epochAt(lane, rec.Offset), rec.Offset)
 	p.ids[p.flip] = id
 	p.out.ID, p.out.Prev = id, p.prev
-	p.out.LastSeq = p.seq
+	p.out.Token, p.out.LastSeq = r.machine.Token(), p.seq
 	p.out.Stream, p.out.Partition, p.out.Offset = part.stream, part.part, rec.Offset
 	p.out.Positions = nil
 	// By sequence: so whichever copy of a record is stored, one among any 256
@@ -272,31 +328,27 @@ func (r *Replicator) send(now time.Time, s Session, lane int, rec seglog.Record,
 		p.out.Positions = p.positions()
 	}
 	n, err := s.Publish(&p.out)
-	if err != nil {
-		what := fmt.Sprintf("%s offset %d", r.parts[lane].Name(), rec.Offset)
-		if errors.Is(err, ErrTooLarge) {
-			return tooLarge(what, err)
-		}
-		return fmt.Errorf("sending %s: %w", what, err)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if errors.Is(err, ErrTooLarge) {
+		// Nothing of it has left: the pipeline goes on with another partition.
+		r.stick(now, lane, rec.Offset, r.tooLarge(lane, rec.Offset, err))
+		return err
 	}
+	// Also after an error: it may be on its way.
+	r.machine.Send(now, lane, rec.Offset, size, DigestOf(rec.TimeMs, rec.Key, rec.Value))
+	r.counters.Sent++
+	if err != nil {
+		return fmt.Errorf("sending %s offset %d: %w", r.parts[lane].Name(), rec.Offset, err)
+	}
+	r.unstick(lane)
 	p.prev, p.flip, p.fresh = id, 1-p.flip, false
 	p.seq++
 	r.msgRate.pay(1)
 	r.byteRate.pay(n)
-	r.mu.Lock()
 	r.counters.SentBytes += uint64(n)
-	r.mu.Unlock()
 	return nil
-}
-
-// skipped counts records that retention removed before they were sent.
-func (r *Replicator) skipped(lane int, from, to int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.machine.Skip(lane, to)
-	r.counters.Skipped += uint64(to - from)
-	r.fault(time.Now(), fmt.Sprintf("%s: %d records were removed by retention before they were sent", r.parts[lane].Name(), to-from))
-	r.log.Error("records were removed by retention before they were sent", "partition", r.parts[lane].Name(), "from", from, "to", to)
 }
 
 // readFailed reports trouble on this side, which does not put the link in doubt.

@@ -211,13 +211,27 @@ func (h *Hub) Pause(name string) error { return h.setState(name, api.UplinkPause
 // Resume implements admin.Uplinks.
 func (h *Hub) Resume(name string) error { return h.setState(name, api.UplinkProbe) }
 
+// Acknowledge implements admin.Uplinks.
+func (h *Hub) Acknowledge(name string) error {
+	return h.change(name, func(u *api.UplinkStatus) { u.LostUnseen = 0 })
+}
+
+// Move implements admin.Uplinks.
+func (h *Hub) Move(name string, m api.UplinkMove) error {
+	return h.change(name, func(u *api.UplinkStatus) { u.Pending = append(u.Pending, m) })
+}
+
 func (h *Hub) setState(name, state string) error {
+	return h.change(name, func(u *api.UplinkStatus) { u.State, u.Connected = state, false })
+}
+
+func (h *Hub) change(name string, do func(*api.UplinkStatus)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.status.Uplinks = slices.Clone(h.status.Uplinks)
 	for i := range h.status.Uplinks {
 		if h.status.Uplinks[i].Name == name {
-			h.status.Uplinks[i].State, h.status.Uplinks[i].Connected = state, false
+			do(&h.status.Uplinks[i])
 			return nil
 		}
 	}
@@ -254,10 +268,13 @@ func Sample() *Hub {
 		Streams: []api.StreamStatus{telemetry, old, main},
 		Uplinks: []api.UplinkStatus{
 			{Name: "cloud", Kind: "jetstream", URL: "nats://central.example:4222", Streams: []string{"telemetry"}, RemoteStream: "EDGE-edge-1", State: api.UplinkStream, Connected: true,
-				Acked: map[string]int64{"telemetry/0-0": 41, "telemetry/1-0": 1_249_999}, Sent: 50, Delivered: 50,
-				LastError: "no acknowledgement for 15s", LastErrorAt: 1_700_000_000_000, LastErrorS: 95, Recovered: true},
+				Acked: map[string]int64{"telemetry/0-0": 41, "telemetry/1-0": 1_249_999}, Sent: 50, Delivered: 50, RecordMax: 1 << 20,
+				LastError: "no acknowledgement for 15s", LastErrorAt: 1_700_000_000_000, LastErrorS: 95, Recovered: true, RecoveredAt: 1_700_000_002_000},
 			{Name: "lab", Kind: "jetstream", URL: "nats://lab.example:4222", Streams: []string{"telemetry", "main"}, RemoteStream: "LAB", State: api.UplinkBackoff,
-				LagMessages: 1_250_042, LagBytes: 123_460_885, LagAgeS: 7_265, LastError: "dial tcp 192.0.2.7:4222: connection refused", LastErrorAt: 1_700_000_050_000, LastErrorS: 45},
+				LagMessages: 1_250_042, LagBytes: 123_460_885, LagAgeS: 7_265, LastError: "dial tcp 192.0.2.7:4222: connection refused", LastErrorAt: 1_700_000_050_000, LastErrorS: 45,
+				Lost: map[string]int64{api.LostRetention: 1_200, api.LostSkipped: 1}, LostUnseen: 200, LostAt: 1_700_000_040_000,
+				Losses: []api.UplinkLoss{{Partition: "main/0-0", Retention: 1_200, Skipped: 1}},
+				Stuck:  []api.UplinkStuck{{Partition: "telemetry/0-0", Offset: 7, Since: 1_700_000_030_000, Cause: "too-large", Reason: "telemetry/0-0 offset 7: 1048700 bytes with its headers, max_payload of the server is 1048576", Cure: "raise max_payload at the server"}}},
 		},
 	}
 	h := New(st,

@@ -3,6 +3,8 @@
 // shapes exist once. Fields may be added; none is renamed or removed.
 package api
 
+import "maps"
+
 // Reason says what is not as it should be, why, and what mends it. Each part is
 // one line.
 type Reason struct {
@@ -188,15 +190,60 @@ type UplinkStatus struct {
 	Connected    bool             `json:"connected"`
 	LagMessages  int64            `json:"lag_messages"`
 	LagBytes     int64            `json:"lag_bytes"`
-	LagAgeS      int64            `json:"lag_age_s"` // age of the oldest record that the remote has not acknowledged
-	Acked        map[string]int64 `json:"acked"`     // "stream/partition-lane" → last acknowledged offset; absent: none yet
-	Sent         int64            `json:"sent"`      // records sent since the start, repeats included
-	Delivered    int64            `json:"delivered"` // records acknowledged since the start
-	LastError    string           `json:"last_error"`
+	LagAgeS      int64            `json:"lag_age_s"`  // age of the oldest record that the remote has not acknowledged
+	Acked        map[string]int64 `json:"acked"`      // "stream/partition-lane" → last acknowledged offset; absent: none yet
+	Sent         int64            `json:"sent"`       // records sent since the start, repeats included
+	Delivered    int64            `json:"delivered"`  // records acknowledged since the start
+	LastError    string           `json:"last_error"` // what went wrong last; Recovered says whether it is over
 	LastErrorAt  Millis           `json:"last_error_at"`
-	LastErrorS   int64            `json:"last_error_s"` // how long ago it was; 0 without one
-	Recovered    bool             `json:"recovered"`    // forwarding again since LastError
+	LastErrorS   int64            `json:"last_error_s"`      // how long ago it was; 0 without one
+	Recovered    bool             `json:"recovered"`         // records flow again since LastError
+	RecoveredAt  Millis           `json:"recovered_at"`      // since when
+	RecordMax    int64            `json:"remote_record_max"` // largest record that the remote takes, headers included; 0: not known
+	Lost         map[string]int64 `json:"lost"`              // reason → records that the remote will never get, over all runs
+	LostUnseen   int64            `json:"lost_unseen"`       // of those removed by retention, what no operator has acknowledged
+	LostAt       Millis           `json:"lost_at"`           // when retention last removed some
+	Losses       []UplinkLoss     `json:"losses"`            // by partition, those that have any
+	Stuck        []UplinkStuck    `json:"stuck"`             // partitions that wait at a record while others go on
+	Pending      []UplinkMove     `json:"pending"`           // orders that are carried out at the next connection
 }
+
+// The reasons that UplinkStatus.Lost always shows.
+const (
+	LostRetention = "retention" // removed by retention before they were sent
+	LostSkipped   = "skipped"   // left out by an operator
+)
+
+// UplinkLoss is what an uplink did not forward of one partition.
+type UplinkLoss struct {
+	Partition string `json:"partition"` // "stream/partition-lane"
+	Retention int64  `json:"retention"`
+	Skipped   int64  `json:"skipped"`
+}
+
+// UplinkStuck is a partition whose next record the remote does not take.
+type UplinkStuck struct {
+	Partition string `json:"partition"`
+	Offset    int64  `json:"offset"`
+	Since     Millis `json:"since"`
+	Cause     string `json:"cause"`
+	Reason    string `json:"reason"`
+	Cure      string `json:"cure"`
+}
+
+// UplinkMove is an operator's order to go on elsewhere: Offset is the next record
+// that is sent of the partition.
+type UplinkMove struct {
+	Partition string `json:"partition"` // may be left out where there is no choice
+	Action    string `json:"action"`    // skip or rewind
+	Offset    int64  `json:"offset"`    // of a skip, -1: just the record that the partition is stuck at
+}
+
+// The actions of UplinkMove.
+const (
+	MoveSkip   = "skip"
+	MoveRewind = "rewind"
+)
 
 func (u *UplinkStatus) normalize() {
 	if u.Acked == nil {
@@ -204,6 +251,18 @@ func (u *UplinkStatus) normalize() {
 	}
 	if u.Streams == nil {
 		u.Streams = []string{}
+	}
+	lost := map[string]int64{LostRetention: 0, LostSkipped: 0}
+	maps.Copy(lost, u.Lost)
+	u.Lost = lost
+	if u.Losses == nil {
+		u.Losses = []UplinkLoss{}
+	}
+	if u.Stuck == nil {
+		u.Stuck = []UplinkStuck{}
+	}
+	if u.Pending == nil {
+		u.Pending = []UplinkMove{}
 	}
 }
 

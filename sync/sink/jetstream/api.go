@@ -90,6 +90,9 @@ type streamInfo struct {
 // whose view is behind is often quicker than the leader.
 const secondOpinion = 2 * time.Second
 
+// requestsMax bounds a request whose answer keeps coming, in request timeouts.
+const requestsMax = 30
+
 // request asks the JetStream API; out gets the answer.
 func (n *session) request(ctx context.Context, subject string, in, out any) error {
 	var body []byte
@@ -99,8 +102,11 @@ func (n *session) request(ctx context.Context, subject string, in, out any) erro
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.s.o.RequestTimeout)
-	defer cancel()
+	ctx, end := context.WithTimeout(ctx, requestsMax*n.s.o.RequestTimeout)
+	defer end()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer n.d.silence(n.s.o.RequestTimeout, cancel)()
 	reply := nats.NewInbox()
 	sub, err := n.nc.SubscribeSync(reply)
 	if err != nil {
@@ -118,6 +124,8 @@ func (n *session) request(ctx context.Context, subject string, in, out any) erro
 			return fmt.Errorf("%s: %w", subject, unavailable)
 		case errors.Is(err, nats.ErrNoResponders):
 			return fmt.Errorf("JetStream is not enabled at %s (for this account)", n.nc.ConnectedAddr())
+		case err != nil && context.Cause(ctx) != nil:
+			return n.lost(fmt.Errorf("%s: %w", subject, context.Cause(ctx)))
 		case err != nil:
 			return n.lost(fmt.Errorf("%s: %w", subject, err))
 		}
@@ -146,7 +154,7 @@ func (n *session) readRemote(ctx context.Context) error {
 	if err := n.request(ctx, "STREAM.INFO."+name, nil, &info); err != nil {
 		return err
 	}
-	n.remote = uplink.Remote{Name: name}
+	n.remote, n.sizeMax = uplink.Remote{Name: name, RecordMax: n.nc.MaxPayload()}, 0
 	switch {
 	case info.Error != nil && info.Error.ErrCode == codeNotFound:
 		return nil
@@ -154,7 +162,11 @@ func (n *session) readRemote(ctx context.Context) error {
 		return fmt.Errorf("reading remote stream %s: %w", name, info.Error)
 	}
 	n.replicated = info.Config.Replicas > 1
-	n.remote = uplink.Remote{Name: name, Exists: true, Created: info.Created, Messages: info.State.Messages, First: info.State.First, Last: info.State.Last,
+	if size := info.Config.MaxMsgSize; size > 0 {
+		n.sizeMax = int(size)
+		n.remote.RecordMax = min(n.remote.RecordMax, int64(size))
+	}
+	n.remote = uplink.Remote{Name: name, Exists: true, RecordMax: n.remote.RecordMax, Created: info.Created, Messages: info.State.Messages, First: info.State.First, Last: info.State.Last,
 		Expires: info.Config.MaxAge > 0, Replicated: n.replicated, Unsuitable: info.Config.unsuitable(n.s.o.Subjects.All())}
 	return nil
 }
@@ -286,7 +298,7 @@ func (n *session) stored(ctx context.Context, seq uint64) (uplink.Stored, error)
 		}
 		return m, fmt.Errorf("sequence %d: %w", seq, r.Error)
 	}
-	m.Found = true
+	m.Found, m.Size = true, len(r.Message.Hdrs)+len(r.Message.Data)
 	if len(r.Message.Hdrs) > 0 {
 		h, err := nats.DecodeHeadersMsg(r.Message.Hdrs)
 		if err != nil {

@@ -3,6 +3,8 @@ package jetstream
 import (
 	"bytes"
 	"context"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -287,46 +289,223 @@ func TestJetStreamNotEnabled(t *testing.T) {
 	until(t, 10*time.Second, "says so", func() bool { return strings.Contains(l.Status().LastError, "JetStream is not enabled") })
 }
 
+// poison appends a record of a size to the first partition, between others.
+func (h *hub) poison(m *message.Message) {
+	h.t.Helper()
+	h.append(10)
+	h.builder.Reset(h.logs[0].Next())
+	m.QoS, m.TimeMs = 1, time.Now().UnixMilli()
+	h.add(m)
+	h.commit(0)
+	h.append(10)
+}
+
+// limits are the sizes that a remote may refuse, each with how it is raised.
+func limits(t *testing.T, name string) (url string, raise func()) {
+	var opts server.Options
+	s := embedded(t, func(o *server.Options) {
+		if name == "server" {
+			o.MaxPayload = 64 << 10
+		}
+		opts = *o
+	})
+	js := client(t, s.ClientURL())
+	config := njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.h1.>"}}
+	if name == "stream" {
+		config.MaxMsgSize = 64 << 10
+	}
+	_, err := js.CreateStream(ctxFor(t), config)
+	must(t, err)
+	return s.ClientURL(), func() {
+		if name == "server" {
+			opts.MaxPayload = 1 << 20
+			must(t, s.ReloadOptions(&opts))
+			return
+		}
+		config.MaxMsgSize = -1
+		_, err = js.UpdateStream(ctxFor(t), config)
+		must(t, err)
+	}
+}
+
+func tooBig() *message.Message {
+	return &message.Message{Topic: []byte("big"), Payload: bytes.Repeat([]byte("x"), 100<<10)}
+}
+
 // TestTooLarge: one record that the remote never takes is named, not dropped,
-// and passes when the limit is raised.
+// and passes when the limit is raised. Meanwhile the other partitions go on.
 func TestTooLarge(t *testing.T) {
 	for _, limit := range []string{"server", "stream"} {
 		t.Run(limit, func(t *testing.T) {
-			var opts server.Options
-			s := embedded(t, func(o *server.Options) {
-				defer func() { opts = *o }()
-				if limit == "server" {
-					o.MaxPayload = 64 << 10
-				}
-			})
-			js := client(t, s.ClientURL())
-			config := njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.h1.>"}}
-			if limit == "stream" {
-				config.MaxMsgSize = 64 << 10
+			url, raise := limits(t, limit)
+			h := newHub(t, 3)
+			h.poison(tooBig())
+			l := h.uplink(url, settings{})
+			for range 2 { // before and after a look at the remote that changed nothing
+				h.append(10)
+				until(t, 10*time.Second, "the others go on", func() bool {
+					s := l.Status()
+					return s.State == uplink.Stream && len(s.Stuck) == 1 && s.LagMessages == h.logs[0].Next()-10
+				})
+				connects := l.Status().Counters.Connects
+				until(t, 10*time.Second, "it looks again", func() bool { return l.Status().Counters.Connects > connects })
 			}
-			_, err := js.CreateStream(ctxFor(t), config)
-			must(t, err)
-			h := newHub(t, 1)
-			h.append(10)
-			h.builder.Reset(h.logs[0].Next())
-			h.add(&message.Message{Topic: []byte("big"), Payload: bytes.Repeat([]byte("x"), 100<<10), QoS: 1, TimeMs: time.Now().UnixMilli()})
-			h.commit(0)
-			h.append(10)
-			l := h.uplink(s.ClientURL(), settings{})
-			st := l.blocked(10*time.Second, uplink.CauseTooLarge)
-			if !strings.Contains(st.Blocked.Reason, "main/0-0 offset 10") {
-				t.Errorf("reason %q does not name the record", st.Blocked.Reason)
+			s := l.Status()
+			if k := s.Stuck[0]; k.Partition != "main/0-0" || k.Offset != 10 || k.Cause != uplink.CauseTooLarge || !strings.Contains(k.Reason, "main/0-0 offset 10: 10") || !strings.Contains(k.Cure, "raise max_") ||
+				!strings.Contains(k.Cure, "hubctl uplink skip cloud main/0-0") || !strings.Contains(s.LastError, k.Reason) || !s.RecoveredAt.IsZero() {
+				t.Errorf("%+v", s)
 			}
-			if limit == "server" {
-				opts.MaxPayload = 1 << 20
-				must(t, s.ReloadOptions(&opts))
-			} else {
-				config.MaxMsgSize = -1
-				_, err = js.UpdateStream(ctxFor(t), config)
-				must(t, err)
+			if s.Counters.Failures != 0 {
+				t.Errorf("%d connections failed, want none: %+v", s.Counters.Failures, s)
 			}
+			raise()
 			until(t, 10*time.Second, "drained", l.drained)
-			h.compare(s.ClientURL())
+			until(t, 10*time.Second, "recovered", func() bool { s := l.Status(); return len(s.Stuck) == 0 && !s.RecoveredAt.IsZero() })
+			h.compare(url)
 		})
+	}
+}
+
+// TestTooLargeAndNothingElse: an uplink of which no partition can go on is shown
+// as blocked.
+func TestTooLargeAndNothingElse(t *testing.T) {
+	url, raise := limits(t, "server")
+	h := newHub(t, 1)
+	h.poison(tooBig())
+	l := h.uplink(url, settings{})
+	st := l.blocked(10*time.Second, uplink.CauseTooLarge)
+	if !strings.Contains(st.Blocked.Reason, "main/0-0 offset 10") {
+		t.Errorf("reason %q does not name the record", st.Blocked.Reason)
+	}
+	raise()
+	until(t, 10*time.Second, "drained", l.drained)
+	h.compare(url)
+}
+
+// TestTooLargeNow: the limit is lowered under a running uplink, so that the server
+// refuses a record in the middle of many in flight.
+func TestTooLargeNow(t *testing.T) {
+	s := embedded(t, nil)
+	js := client(t, s.ClientURL())
+	config := njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.h1.>"}}
+	_, err := js.CreateStream(ctxFor(t), config)
+	must(t, err)
+	h := newHub(t, 3)
+	h.append(10)
+	l := h.uplink(s.ClientURL(), settings{})
+	until(t, 10*time.Second, "drained", l.drained)
+	config.MaxMsgSize = 64 << 10
+	_, err = js.UpdateStream(ctxFor(t), config)
+	must(t, err)
+	h.poison(tooBig())
+	h.append(500)
+	until(t, 10*time.Second, "the others go on", func() bool { s := l.Status(); return s.State == uplink.Stream && s.LagMessages == h.logs[0].Next()-20 })
+	must(t, l.Skip("", -1))
+	until(t, 10*time.Second, "drained", l.drained)
+	if n, want := len(remote(t, s.ClientURL())), int(h.total())-1; n != want {
+		t.Errorf("%d records at the remote, want all %d but the one", n, want)
+	}
+}
+
+// TestHeadersTooLarge: what a device may put into topic and user properties is more
+// than a server stores as headers. It must not stop anything but its partition.
+func TestHeadersTooLarge(t *testing.T) {
+	s := embedded(t, nil)
+	h := newHub(t, 2)
+	l := h.uplink(s.ClientURL(), settings{})
+	for i, n := range []int{64000, 65535} {
+		h.poison(&message.Message{Topic: []byte("t"), Payload: []byte("x"), Props: message.Props{User: []message.Pair{{Name: []byte("n"), Value: bytes.Repeat([]byte("v"), n)}}}})
+		if i == 0 {
+			until(t, 10*time.Second, "it just fits", l.drained)
+			continue
+		}
+		until(t, 10*time.Second, "one is stuck", func() bool { return len(l.Status().Stuck) == 1 })
+		if k := l.Status().Stuck[0]; !strings.Contains(k.Reason, "JetStream stores 65535 at most") || k.Offset != 31 {
+			t.Errorf("%+v", k)
+		}
+		must(t, l.Skip("main/0", -1))
+		until(t, 10*time.Second, "drained", l.drained)
+	}
+	if n, want := len(remote(t, s.ClientURL())), int(h.total())-1; n != want {
+		t.Errorf("%d records at the remote, want all %d but the one", n, want)
+	}
+}
+
+// TestSkip: the operator leaves records out. That is counted, and holds over kills
+// and when the remote asks anew.
+func TestSkip(t *testing.T) {
+	url, _ := limits(t, "server")
+	h := newHub(t, 2)
+	h.poison(tooBig())
+	l := h.uplink(url, settings{})
+	until(t, 10*time.Second, "stuck", func() bool { return len(l.Status().Stuck) == 1 })
+	for name, bad := range map[string]struct {
+		partition string
+		offset    int64
+	}{"no such": {"main/7", -1}, "not stuck": {"main/1", -1}, "behind": {"main/0-0", 0}, "too far": {"main/0-0", 22}, "which": {"", 15}} {
+		if err := l.Skip(bad.partition, bad.offset); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	must(t, l.Skip("main/0", 13))
+	until(t, 10*time.Second, "drained", l.drained)
+	want := uplink.Loss{Skipped: 3}
+	if got := l.Status().Losses["main/0-0"]; got.Skipped != want.Skipped || got.Retention != 0 || got.Unseen != 0 {
+		t.Errorf("losses %+v, want %+v", got, want)
+	}
+	h.kill(l)
+	l = h.uplink(url, settings{})
+	h.append(5)
+	until(t, 10*time.Second, "drained after a kill", l.drained)
+	if s := l.Status(); s.Losses["main/0-0"].Skipped != 3 || len(s.Stuck) != 0 || len(s.Pending) != 0 {
+		t.Errorf("after a kill: %+v", s)
+	}
+	for _, m := range remote(t, url) {
+		if o := m.Header.Get(hdrOffset); m.Header.Get(hdrPartition) == "0-0" && (o == "10" || o == "11" || o == "12") {
+			t.Errorf("offset %s is at the remote", o)
+		}
+	}
+	if n, want := len(remote(t, url)), int(h.total())-3; n != want {
+		t.Errorf("%d records at the remote, want %d", n, want)
+	}
+}
+
+// TestRewind: the operator has records sent again. They come behind what is there,
+// in order, under ids of their own, through a kill in between.
+func TestRewind(t *testing.T) {
+	s := embedded(t, nil)
+	h := newHub(t, 2)
+	h.append(300)
+	l := h.uplink(s.ClientURL(), settings{})
+	until(t, 10*time.Second, "drained", l.drained)
+	if err := l.Rewind("main/1", 300); err == nil {
+		t.Error("took an offset that was never acknowledged")
+	}
+	must(t, l.Rewind("main/1", 100))
+	until(t, 10*time.Second, "it lags no more", func() bool { s := l.Status(); return l.drained() && len(s.Pending) == 0 && s.Counters.Acked == 800 })
+	h.kill(l)
+	l = h.uplink(s.ClientURL(), settings{})
+	h.append(5)
+	until(t, 10*time.Second, "drained", l.drained)
+	var got []string
+	ids := map[string]bool{}
+	for _, m := range remote(t, s.ClientURL()) {
+		if ids[m.Header.Get(hdrMsgID)] {
+			t.Errorf("%s is there twice", m.Header.Get(hdrMsgID))
+		}
+		ids[m.Header.Get(hdrMsgID)] = true
+		if m.Header.Get(hdrPartition) == "1-0" {
+			got = append(got, m.Header.Get(hdrOffset))
+		}
+	}
+	var want []string
+	for i := range 300 {
+		want = append(want, strconv.Itoa(i))
+	}
+	for i := 100; i < 305; i++ {
+		want = append(want, strconv.Itoa(i))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("offsets at the remote are not 0 to 299 and then 100 to 304, but %d: %v", len(got), got)
 	}
 }

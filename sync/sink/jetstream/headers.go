@@ -37,7 +37,7 @@ const (
 	hdrExpires      = "Hub-Prop-expires"
 	timeLayout      = "2006-01-02T15:04:05.000Z"
 	formatUTF8      = "utf-8"
-	headerFixedCost = 16 // "NATS/1.0\r\n" and the empty line, roughly
+	headerFixedCost = 12 // "NATS/1.0\r\n" and the empty line
 )
 
 var qosText = [4]string{"0", "1", "2", "3"}

@@ -35,6 +35,7 @@ type hub struct {
 	builder seglog.Builder
 	headers seglog.Headers
 	count   int
+	link    *link // the newest
 }
 
 const instance = "0123456789abcdef0123456789abcdef"
@@ -298,13 +299,19 @@ func (h *hub) uplink(url string, set settings) *link {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &link{Replicator: r, t: h.t, cancel: cancel, done: make(chan struct{})}
+	h.link = l
 	go func() {
 		defer close(l.done)
 		if err := r.Run(ctx); err != nil {
 			h.t.Errorf("Run: %v", err)
 		}
 	}()
-	h.t.Cleanup(l.stop)
+	h.t.Cleanup(func() {
+		if h.t.Failed() {
+			h.t.Logf("status of the uplink: %+v", l.Status())
+		}
+		l.stop()
+	})
 	return l
 }
 

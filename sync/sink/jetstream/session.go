@@ -27,6 +27,7 @@ type session struct {
 	ackOK  []byte // how an acknowledgement of this stream begins
 
 	replicated bool // the stream has more than one replica
+	sizeMax    int  // max_msg_size of the stream; 0: none
 
 	// Owned by the caller of Publish.
 	hdr     *headers
@@ -76,13 +77,40 @@ func (n *session) Publish(o *uplink.Out) (int, error) {
 	n.msg.Subject, n.msg.Reply = alias(n.subject), alias(n.reply)
 	n.msg.Header = n.hdr.build(n.s.o.Hub, o, n.replicated)
 	n.msg.Data = o.Message.Payload
+	size := len(n.msg.Data) + n.hdr.size
+	if err := n.tooLarge(size); err != nil {
+		return 0, err
+	}
 	if err := n.nc.PublishMsg(&n.msg); err != nil {
-		if errors.Is(err, nats.ErrMaxPayload) {
-			return 0, fmt.Errorf("%d bytes with its headers, %w: max_payload of the server is %d", len(n.msg.Data)+n.hdr.size, uplink.ErrTooLarge, n.nc.MaxPayload())
+		if errors.Is(err, nats.ErrMaxPayload) { // lowered since it was looked at
+			return 0, &uplink.SizeError{Reason: fmt.Sprintf("%d bytes with its headers: %v", size, err), Cure: curePayload}
 		}
 		return 0, n.lost(err)
 	}
-	return len(n.subject) + len(n.reply) + n.hdr.size + len(n.msg.Data) + 16, nil
+	return len(n.subject) + len(n.reply) + size + 16, nil
+}
+
+// headerMax is how many bytes of headers JetStream stores with a record.
+const headerMax = 65535
+
+const (
+	curePayload = "raise max_payload at the server, and it goes on by itself"
+	cureStream  = "raise max_msg_size of the stream, and it goes on by itself"
+	cureHeader  = "have its publisher use a shorter topic or less user properties"
+)
+
+// tooLarge judges the record of hdr and msg before it is sent: behind one that the
+// server refuses, it refuses all that is in flight.
+func (n *session) tooLarge(size int) error {
+	switch limit := n.nc.MaxPayload(); {
+	case n.hdr.size > headerMax:
+		return &uplink.SizeError{Reason: fmt.Sprintf("%d bytes of topic, properties and other headers, JetStream stores %d at most", n.hdr.size, headerMax), Cure: cureHeader}
+	case int64(size) > limit:
+		return &uplink.SizeError{Reason: fmt.Sprintf("%d bytes with its headers, max_payload of the server is %d", size, limit), Cure: curePayload}
+	case n.sizeMax > 0 && size > n.sizeMax:
+		return &uplink.SizeError{Reason: fmt.Sprintf("%d bytes with its headers, max_msg_size of the stream is %d", size, n.sizeMax), Cure: cureStream}
+	}
+	return nil
 }
 
 // alias is the string of bytes that outlive its use: PublishMsg copies.
@@ -173,7 +201,7 @@ func (n *session) parseAck(m *nats.Msg) (a uplink.Ack, ok bool) {
 	case err != nil:
 		a.Err = fmt.Errorf("answer is not an acknowledgement: %w", err)
 	case p.Error != nil && p.Error.ErrCode == codeTooLarge:
-		a.Err = fmt.Errorf("%w: %w", uplink.ErrTooLarge, p.Error)
+		a.Err = &uplink.SizeError{Reason: p.Error.Error(), Cure: cureStream}
 	case p.Error != nil:
 		a.Err = p.Error
 	case p.Stream != n.s.o.RemoteStream:

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -224,6 +225,8 @@ type dialer struct {
 	timeout      time.Duration
 	writeTimeout time.Duration
 
+	received atomic.Int64 // bytes
+
 	mu     sync.Mutex // guards all below
 	conn   net.Conn
 	closed bool
@@ -256,7 +259,36 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 			return nil, err
 		}
 	}
-	return &deadlineConn{Conn: c, timeout: d.writeTimeout}, nil
+	return &deadlineConn{Conn: c, timeout: d.writeTimeout, received: &d.received}, nil
+}
+
+// errSilence is why a request ends: nothing at all has come for so long.
+var errSilence = errors.New("no answer, and nothing else has been received")
+
+// silence calls cancel once nothing has been received for a time: an answer that is
+// large and comes over a slow link is waited for as long as it is coming. stop
+// ends that.
+func (d *dialer) silence(limit time.Duration, cancel context.CancelCauseFunc) (stop func()) {
+	was := d.received.Load()
+	var t *time.Timer
+	var mu sync.Mutex // guards t, which its own function sets again
+	mu.Lock()
+	defer mu.Unlock()
+	t = time.AfterFunc(limit, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := d.received.Load(); now != was {
+			was = now
+			t.Reset(limit)
+			return
+		}
+		cancel(fmt.Errorf("%w for %s", errSilence, limit))
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		t.Stop()
+	}
 }
 
 func (d *dialer) close() {
@@ -282,15 +314,31 @@ func (d *dialer) last() (addr string, err error) {
 }
 
 // deadlineConn bounds every write: a peer that reads nothing is an error, not a
-// stuck goroutine.
+// stuck goroutine. The bound is for each writeStep bytes of it, since a large
+// record may take long on a slow link. It counts what is received.
 type deadlineConn struct {
 	net.Conn
-	timeout time.Duration
+	timeout  time.Duration
+	received *atomic.Int64
 }
 
+const writeStep = 64 << 10
+
 func (c *deadlineConn) Write(b []byte) (int, error) {
-	if err := c.Conn.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
-		return 0, err
+	n := 0
+	for {
+		if err := c.Conn.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+			return n, err
+		}
+		m, err := c.Conn.Write(b[n:min(len(b), n+writeStep)])
+		if n += m; err != nil || n == len(b) {
+			return n, err
+		}
 	}
-	return c.Conn.Write(b)
+}
+
+func (c *deadlineConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.received.Add(int64(n))
+	return n, err
 }
