@@ -68,8 +68,8 @@ type Loop struct {
 	e     *Engine
 
 	// Owned by the loop.
-	locals    map[any]any
-	listeners map[net.Addr]*Listener // by the address object that gnet has for the listening socket
+	locals map[any]any
+	lanes  map[net.Addr]*lane // by the address object that gnet has for the listening socket
 }
 
 // Wake runs fn on the loop soon, after the sockets that are ready now. Safe from any goroutine. Wakes are not
@@ -111,11 +111,11 @@ func Nudge(c Conn) {
 // bytes still wait for the socket; nothing more is done then.
 func CloseWrite(c Conn) bool {
 	k := base(c)
-	if k == nil || k.closed {
+	if k == nil || k.closed() {
 		return false
 	}
 	k.goodbye()
-	return !k.closed && k.gc.OutboundBuffered() == 0 && closeWrite(k.gc.Fd()) == nil
+	return !k.closed() && k.gc.OutboundBuffered() == 0 && closeWrite(k.gc.Fd()) == nil
 }
 
 // lingerFor is how long a client may take to close after a layer has told it why the connection ends.
@@ -236,7 +236,7 @@ func (e *Engine) loop(el gnet.EventLoop) *Loop {
 		return l.(*Loop)
 	}
 	e.mu.Lock()
-	l := &Loop{ID: e.n, el: el, e: e, listeners: map[net.Addr]*Listener{}}
+	l := &Loop{ID: e.n, el: el, e: e, lanes: map[net.Addr]*lane{}}
 	e.n++
 	e.mu.Unlock()
 	l.State = e.h.OnLoop(l)
@@ -247,26 +247,25 @@ func (e *Engine) loop(el gnet.EventLoop) *Loop {
 // OnOpen implements gnet.EventHandler.
 func (e *Engine) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	l := e.loop(c.EventLoop())
-	on, _ := c.Context().(*Listener) // of a Unix socket
-	if on == nil {
-		on = l.listener(c.LocalAddr())
-	}
+	to := l.lane(c)
 	c.SetContext(nil)
 	if e.o.Descriptors > 0 && c.Fd() >= e.o.Descriptors-descriptorsSpare {
 		e.starved.Add(1)
 		return nil, gnet.Close
 	}
-	if on == nil || !e.admit(on, c) {
+	if to == nil || !e.admit(to.on, c) {
 		return nil, gnet.Close
 	}
-	k := &link{gc: c, l: l, on: on}
+	k := &link{gc: c, lane: to, state: opening{}}
 	c.SetContext(k)
-	if k.state = e.h.OnOpen(k.stack(), l, on); k.state == nil {
+	state := e.h.OnOpen(k.build(), l, to.on)
+	if state == nil {
 		c.SetContext(nil)
-		k.drop(nil)
-		e.release(on, c)
+		k.drop()
+		e.release(to.on, c)
 		return nil, gnet.Close
 	}
+	k.state = state
 	return nil, gnet.None
 }
 
@@ -276,8 +275,8 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 	if !ok {
 		return gnet.Close
 	}
-	layers := k.above()
-	if len(layers) == 0 && c.InboundBuffered() < e.h.Need(k.state) {
+	layers, state := k.above(), k.state
+	if len(layers) == 0 && c.InboundBuffered() < e.h.Need(state) {
 		return gnet.None
 	}
 	b, _ := c.Peek(-1)
@@ -285,12 +284,12 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 	if len(layers) > 0 {
 		used, ok = layers[0].Data(b)
 	} else {
-		used, ok = e.h.OnData(k.state, b)
+		used, ok = e.h.OnData(state, b)
 	}
-	if used > 0 && !k.closed { // Discard(0) would drop everything
+	if used > 0 && !k.closed() { // Discard(0) would drop everything
 		_, _ = c.Discard(used)
 	}
-	e.h.AfterData(k.state)
+	e.h.AfterData(state)
 	if !ok {
 		k.shut()
 	}
@@ -299,10 +298,10 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 
 // OnClose implements gnet.EventHandler.
 func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
-	if k, ok := c.Context().(*link); ok && !k.closed {
-		k.drop(err)
+	if k, ok := c.Context().(*link); ok && !k.closed() {
+		state := k.drop()
 		e.release(k.on, c)
-		e.h.OnClose(k.state, err)
+		e.h.OnClose(state, err)
 	}
 	return gnet.None
 }

@@ -32,33 +32,48 @@ type Layer interface {
 type Wrap func(below Conn, l *Loop) (Layer, Conn)
 
 // link is a connection as the engine knows it: the lowest Conn and the topmost Upper. Owned by the loop, but for what
-// Close and Nudge use, which never changes. There is one per connection, idle ones included: 64 bytes.
+// Close and Nudge use, which never changes. There is one per connection, idle ones included: 48 bytes.
 type link struct {
-	gc     gnet.Conn
-	l      *Loop
-	on     *Listener
-	state  any      // the handler's
-	layers *[]Layer // from the socket upwards; nil without
-	closed bool
-	bye    bool // the layers have said goodbye
+	gc gnet.Conn
+	*lane
+	state any    // the handler's; gone once the connection is closed
+	stack *stack // nil without layers
 }
+
+// lane is what all connections of one listener on one loop share.
+type lane struct {
+	l  *Loop
+	on *Listener
+}
+
+// stack is the layers of a connection.
+type stack struct {
+	layers []Layer // from the socket upwards
+	bye    bool    // they have said goodbye
+}
+
+// gone stands for the state of a connection that is closed, opening for that of one that is not open yet.
+type gone struct{}
+type opening struct{}
+
+func (k *link) closed() bool { return k.state == any(gone{}) }
 
 // above returns the layers.
 func (k *link) above() []Layer {
-	if k.layers == nil {
+	if k.stack == nil {
 		return nil
 	}
-	return *k.layers
+	return k.stack.layers
 }
 
-// stack builds the listener's layers and returns what the handler writes to.
-func (k *link) stack() Conn {
+// build makes the listener's layers and returns what the handler writes to.
+func (k *link) build() Conn {
 	var top Conn = k
 	if len(k.on.Layers) == 0 {
 		return top
 	}
 	layers := make([]Layer, len(k.on.Layers))
-	k.layers = &layers
+	k.stack = &stack{layers: layers}
 	for i, wrap := range k.on.Layers {
 		layers[i], top = wrap(top, k.l)
 	}
@@ -110,7 +125,7 @@ func (k *link) Data(b []byte) (used int, ok bool) { return k.l.e.h.OnData(k.stat
 
 // Write implements Conn.
 func (k *link) Write(b []byte) (int, error) {
-	if k.closed {
+	if k.closed() {
 		return 0, net.ErrClosed
 	}
 	return k.gc.Write(b)
@@ -118,7 +133,7 @@ func (k *link) Write(b []byte) (int, error) {
 
 // OutboundBuffered implements Conn.
 func (k *link) OutboundBuffered() int {
-	if k.closed {
+	if k.closed() {
 		return 0
 	}
 	return k.gc.OutboundBuffered()
@@ -145,34 +160,36 @@ func (k *link) Close() error { return k.l.Wake(k.shut) }
 
 // shut closes the connection, on its loop. OnClose runs inside.
 func (k *link) shut() {
-	if k.closed {
+	if k.closed() {
 		return
 	}
 	k.goodbye()
-	if !k.closed {
+	if !k.closed() {
 		_ = k.l.el.Close(k.gc)
 	}
 }
 
 func (k *link) goodbye() {
-	if k.bye {
+	if k.stack == nil || k.stack.bye {
 		return
 	}
-	k.bye = true
-	for _, layer := range slices.Backward(k.above()) {
-		if k.closed { // its words could not be written
+	k.stack.bye = true
+	for _, layer := range slices.Backward(k.stack.layers) {
+		if k.closed() { // its words could not be written
 			return
 		}
 		layer.Shut(true)
 	}
 }
 
-// drop takes note that the socket is gone.
-func (k *link) drop(error) {
-	k.closed = true
+// drop takes note that the socket is gone, and returns the handler's state.
+func (k *link) drop() any {
+	state := k.state
+	k.state = gone{}
 	for _, layer := range k.above() {
 		layer.Shut(false)
 	}
+	return state
 }
 
 // Carry holds what the layer above has not consumed yet. The zero value holds nothing; idle connections hold nothing.

@@ -134,14 +134,25 @@ func otherTakesIPv4(on *Listener, all []*Listener, port int) bool {
 	return false
 }
 
-// listener finds the listener of a connection by the address that it listens on.
-func (l *Loop) listener(local net.Addr) *Listener {
-	on, ok := l.listeners[local]
-	if !ok && local != nil {
-		on = l.e.byAddr[local.String()]
-		l.listeners[local] = on
+// lane finds the listener of a new connection: by what was noted with it, or by the address that it listens on. The
+// objects that gnet has for those are few; nil when there is none.
+func (l *Loop) lane(c gnet.Conn) *lane {
+	on, _ := c.Context().(*Listener) // of a Unix socket
+	key := c.LocalAddr()
+	if on != nil {
+		key = on.unix.Addr()
 	}
-	return on
+	to, ok := l.lanes[key]
+	if !ok && key != nil {
+		if on == nil {
+			on = l.e.byAddr[key.String()]
+		}
+		if on != nil {
+			to = &lane{l, on}
+		}
+		l.lanes[key] = to
+	}
+	return to
 }
 
 // admit counts a new connection, and says whether the limits allow it.

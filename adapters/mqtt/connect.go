@@ -18,7 +18,8 @@ import (
 
 // onConnect handles CONNECT: everything that can refuse it, then the session is asked for.
 func (c *Conn) onConnect(body []byte) error {
-	var p packet.Connect
+	p := &c.l.con
+	*p = packet.Connect{}
 	err := p.Decode(body)
 	c.version = p.Version
 	if err != nil {
@@ -33,18 +34,18 @@ func (c *Conn) onConnect(body []byte) error {
 		c.refuse(packet.CodeServerShuttingDown, "the hub is stopping")
 		return nil
 	}
-	req, assigned, err := c.request(&p)
+	req, assigned, err := c.request(p)
 	if err != nil {
 		return err
 	}
-	verdict, decided := c.login(&p, req)
+	verdict, decided := c.login(p, req)
 	if decided && verdict.Code != auth.CodeOK {
 		c.deny(verdict.Code, verdict.Why)
 		return nil
 	}
-	c.settle(&p)
+	c.settle(p)
 	c.phase = phaseWaiting
-	c.pending(&p, req.ClientID, assigned)
+	c.pending(p, req.ClientID, assigned)
 	if decided {
 		c.enter(verdict.User, req)
 	}
@@ -252,7 +253,7 @@ func (c *Conn) Attached(client *broker.Client, present bool) {
 	c.l.wheel.remove(c)
 	c.l.wheel.add(c, c.seenMs+max(c.keepAliveMs(), wheelStepMs))
 	c.markDirty()
-	if c.need == 0 {
+	if c.need == 0 && c.l.handling != c {
 		eventloop.Nudge(c.t) // input that was held while the session was on its way
 	}
 }

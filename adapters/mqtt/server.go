@@ -85,7 +85,11 @@ type loop struct {
 	last   time.Time
 	dirty  bool // a connection has output, or publishes wait for the round
 
+	// handling is the connection whose input is in hand: it goes on with it by itself.
+	handling *Conn
+
 	// Scratch of the packet in hand.
+	con  packet.Connect
 	pub  packet.Publish
 	sub  packet.Subscribe
 	unsb packet.Unsubscribe
@@ -195,8 +199,10 @@ func (s *Server) Need(state any) int { return int(state.(*Conn).need) }
 func (s *Server) OnData(state any, b []byte) (used int, ok bool) {
 	c := state.(*Conn)
 	c.seenMs = s.o.Clock.NowMs()
-	c.l.nowMs = c.seenMs
-	return c.consume(b), true
+	c.l.nowMs, c.l.handling = c.seenMs, c
+	used = c.consume(b)
+	c.l.handling = nil
+	return used, true
 }
 
 // roundGap: when the last round is longer ago than this, the loop is not busy, and a round now serves the client

@@ -412,7 +412,7 @@ func (l *Loop) deliverRecord(c *Client, ch *chunk, it *chunkItem) bool {
 			return false
 		}
 		l.send(c, Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: l.msg.Retain && it.grant.RetainAsPublished})
-	case (qos == 2 || c.group != nil) && c.skips(it.part, it.offset):
+	case (qos == 2 || c.inboxOf() != nil) && c.skips(it.part, it.offset):
 		c.passFinished(it.part, it.offset)
 	case c.isFull() || !c.conn.Room(size):
 		return false
@@ -484,7 +484,7 @@ func (l *Loop) resendFlight(c *Client, ch *chunk, it *chunkItem) bool {
 			l.b.Stats.DeniedDelivery.Add(1)
 			break
 		}
-		if c.group != nil && !alive { // to another member it would be a new delivery
+		if c.inboxOf() != nil && !alive { // to another member it would be a new delivery
 			l.endFlight(c, f)
 			l.b.Stats.DroppedExpired.Add(1)
 			break

@@ -22,12 +22,7 @@ type Client struct {
 	user   *string // who has the session, nil: anonymous
 	access *access // what it may do, see rights.go; nil: everything
 	owed   *owed   // see there; nil: nothing
-	pace   *pace   // see pace.go; nil: not behind
-	group  *group  // this is the inbox of a shared subscription, see share.go
-
-	will       *Will  // fired when the connection goes without DISCONNECT; of an offline session: still delayed
-	willSeq    uint64 // of the will record, 0: none
-	lastStored uint64 // last number of an inbound QoS 2 publish, in the session record
+	will   *Will   // fired when the connection goes without DISCONNECT; of an offline session: still delayed
 
 	gen     uint32 // rises when what a reader is about to bring has become useless
 	window  uint16 // messages in flight at most
@@ -36,6 +31,7 @@ type Client struct {
 
 	// What the metadata has of this session, see state.go.
 	stored        bool // a session record
+	lastStored    bool // it has the last number of an inbound QoS 2 publish
 	positioned    bool // a position record
 	inboundStored bool // a record of inbound QoS 2
 	crashed       bool // during recovery: was connected when the hub ended
@@ -59,13 +55,23 @@ type owed struct {
 	unsent  int       // messages in flight that are marked Unsent
 	retq    []retItem // retained messages for new subscriptions
 	chunk   *chunk
-	dropped int64 // QoS 0 messages too old to be sent when the client had room
+	dropped int64  // QoS 0 messages too old to be sent when the client had room
+	pace    *pace  // see pace.go; nil: it was never far behind
+	group   *group // this is the inbox of a shared subscription, see share.go
 
 	// exact holds positions in live partitions that the position record must name until the vector has passed them:
 	// QoS 2 messages below were completed and have no record any more.
 	exact   []session.Position
 	skip    map[flightKey]bool // in flight at a crash: not to be delivered anew
 	starved []*member          // shares in groups whose messages it had no room for
+}
+
+// inboxOf is the shared subscription whose inbox this is, nil: none.
+func (c *Client) inboxOf() *group {
+	if c.owed == nil {
+		return nil
+	}
+	return c.owed.group
 }
 
 // owe returns what is owed to the client, to be added to.
@@ -79,7 +85,7 @@ func (c *Client) owe() *owed {
 // isBare reports that there is nothing worth keeping.
 func (o *owed) isBare() bool {
 	return len(o.resend) == 0 && o.unsent == 0 && len(o.retq) == 0 && o.chunk == nil && o.dropped == 0 && len(o.exact) == 0 &&
-		len(o.skip) == 0 && len(o.starved) == 0
+		len(o.skip) == 0 && len(o.starved) == 0 && o.pace == nil && o.group == nil
 }
 
 // toRead reports whether something is to be read, or was read, from elsewhere than behind the cursors.
@@ -142,6 +148,7 @@ type attachment struct {
 type Will struct {
 	Msg    message.Message // owned: aliases nothing
 	DelayS uint32
+	seq    uint64 // of its record
 }
 
 // ConnectRequest is what a connection asks of its session.
@@ -202,7 +209,6 @@ func (r *registry) counts() (connected, sessions int) {
 // CodeOK is a refusal, and conn hears no more.
 func (l *Loop) Connect(conn Conn, req ConnectRequest) (code byte) {
 	req.Expiry = min(req.Expiry, l.b.o.Limits.SessionExpiryMax)
-	cl := &claim{loop: l, conn: conn, req: req}
 	sh := l.b.reg.shard(req.ClientID)
 	sh.mu.Lock()
 	c := sh.clients.get(req.ClientID)
@@ -218,11 +224,11 @@ func (l *Loop) Connect(conn Conn, req ConnectRequest) (code byte) {
 		c.owner, c.holder = l, keepUser(req.User)
 		sh.connected++
 		sh.mu.Unlock()
-		l.attach(c, cl)
+		l.attach(c, conn, req)
 	default:
 		ct := c.contested()
 		loser, owner := ct.next, c.owner
-		ct.next, c.holder = cl, keepUser(req.User)
+		ct.next, c.holder = &claim{loop: l, conn: conn, req: req}, keepUser(req.User)
 		sh.mu.Unlock()
 		l.b.Stats.Takeovers.Add(1)
 		if loser != nil {
@@ -320,15 +326,15 @@ func (l *Loop) pass(c *Client) (offline bool) {
 	}
 	c.owner = cl.loop
 	sh.mu.Unlock()
-	cl.loop.Post(func() { cl.loop.attach(c, cl) })
+	cl.loop.Post(func() { cl.loop.attach(c, cl.conn, cl.req) })
 	return false
 }
 
 // attach makes a session the connection's. On the connection's loop, which owns the session by now.
-func (l *Loop) attach(c *Client, cl *claim) {
+func (l *Loop) attach(c *Client, conn Conn, req ConnectRequest) {
 	l.b.timers.cancel(c)
 	// What a user has left is not for an anonymous client: that session ends. What was left without a user may be taken on.
-	present := c.Persistent() && !cl.req.Clean && (c.user == nil || *c.user == cl.req.User)
+	present := c.Persistent() && !req.Clean && (c.user == nil || *c.user == req.User)
 	if !present {
 		if c.will != nil { // the delayed will of a session that ends here [MQTT-3.1.3.2.2]
 			l.b.fireWill(c)
@@ -336,19 +342,18 @@ func (l *Loop) attach(c *Client, cl *claim) {
 		l.b.wipe(c)
 		l.b.startInbound(&c.Inbound)
 	}
-	c.Expiry, c.ExpiresMs = cl.req.Expiry, 0
-	c.conn, c.window = cl.conn, uint16(max(min(cl.req.Window, l.b.o.Limits.ReceiveMaximum, math.MaxUint16), 1))
+	c.Expiry, c.ExpiresMs = req.Expiry, 0
+	c.conn, c.window = conn, uint16(max(min(req.Window, l.b.o.Limits.ReceiveMaximum, math.MaxUint16), 1))
 	c.att = &attachment{client: c, loop: l}
-	c.user = keepUser(cl.req.User)
+	c.user = keepUser(req.User)
 	l.makeRights(c)
-	c.will = cl.req.Will
 	l.clients++
 	l.insertSubs(c)
 	if c.Persistent() || c.stored {
 		l.b.putSession(c, true)
 		l.markActive(c)
 	}
-	l.b.putWill(c)
+	l.b.setWill(c, req.Will)
 	l.floor(c)
 	if c.Flights.Len() > 0 {
 		again := c.Flights.Ordered()
@@ -357,8 +362,8 @@ func (l *Loop) attach(c *Client, cl *claim) {
 			c.Flights.Get(id).Unsent = true
 		}
 	}
-	cl.conn.Attached(c, present)
-	if c.conn == cl.conn && (c.owed.toRead() || c.IsBehind()) {
+	conn.Attached(c, present)
+	if c.conn == conn && (c.owed.toRead() || c.IsBehind()) {
 		l.wantPump(c)
 	}
 }
@@ -387,8 +392,7 @@ func (c *Client) SetExpiry(l *Loop, seconds uint32) {
 // DropWill forgets the will: the client has said goodbye [MQTT-3.1.2-10].
 func (l *Loop) DropWill(c *Client) {
 	if c.will != nil {
-		c.will = nil
-		l.b.putWill(c)
+		l.b.setWill(c, nil)
 	}
 }
 
@@ -435,11 +439,10 @@ func (l *Loop) detach(c *Client) bool {
 	c.gen++
 	c.reading = false
 	l.unpace(c)
-	c.pace = nil
 	if o := c.owed; o != nil { // what remains is not to be delivered anew, or for operators
 		l.b.catchup.free(o.chunk)
-		if c.owed = nil; len(o.skip) > 0 || o.dropped > 0 {
-			c.owed = &owed{skip: o.skip, dropped: o.dropped}
+		if c.owed = nil; len(o.skip) > 0 || o.dropped > 0 || o.group != nil {
+			c.owed = &owed{skip: o.skip, dropped: o.dropped, group: o.group}
 		}
 	}
 	l.clients--

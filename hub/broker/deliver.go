@@ -85,7 +85,7 @@ func (l *Loop) send(c *Client, d Delivery) {
 		}
 		return
 	}
-	if c.group != nil { // counted where a member gets it
+	if c.inboxOf() != nil { // counted where a member gets it
 		return
 	}
 	l.out++

@@ -18,7 +18,10 @@ import (
 
 // Take notes a new QoS 2 publish and returns its number. With the packet id and the client id it identifies the record
 // of a persistent session in the log.
-func (l *Loop) Take(c *Client, id uint16) uint64 { return c.Inbound.Take(id) }
+func (l *Loop) Take(c *Client, id uint16) uint64 {
+	c.lastStored = false
+	return c.Inbound.Take(id)
+}
 
 // Taken notes that the record of a QoS 2 publish is committed: its PUBREC may leave after the round. It is called at
 // once, although the PUBREC may have to wait for publishes before it: positions of the hub go on meanwhile.

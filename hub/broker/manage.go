@@ -164,8 +164,8 @@ func (b *Broker) end(c *Client) {
 		c.ExpiresMs = 1
 	}
 	sh.mu.Unlock()
-	if w, user, seq := b.expireOne(c, b.o.Clock.NowMs()); w != nil {
-		b.publishWill(c.ClientID, user, w, seq)
+	if w, user := b.expireOne(c, b.o.Clock.NowMs()); w != nil {
+		b.publishWill(c.ClientID, user, w)
 	}
 }
 

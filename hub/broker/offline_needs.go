@@ -209,12 +209,12 @@ func (s *snapshot) add(b *Broker, c *Client) {
 	}
 	if c.Flights.Len() > 0 {
 		for _, id := range c.Flights.Ordered() {
-			if f := c.Flights.Get(id); f.State == session.Sent || c.group != nil && f.QoS == 1 {
+			if f := c.Flights.Get(id); f.State == session.Sent || c.inboxOf() != nil && f.QoS == 1 {
 				s.flights[f.Part] = append(s.flights[f.Part], f.Offset)
 			}
 		}
 	}
-	n := &need{id: c.ClientID, user: userName(c.user), shared: c.group != nil}
+	n := &need{id: c.ClientID, user: userName(c.user), shared: c.inboxOf() != nil}
 	for i := range c.Cursors {
 		if cur := &c.Cursors[i]; cur.Behind && cur.Next < s.posted[cur.Part] && b.offline.isKept(b.parts[cur.Part]) {
 			n.at = append(n.at, session.Position{Part: cur.Part, Offset: cur.Next})

@@ -170,20 +170,20 @@ const paceEvery = 16
 
 // passes notes that a record passes a client that is behind.
 func (l *Loop) passes(c *Client, p *partition, offset int64) {
-	if offset%paceEvery == 0 && (c.pace == nil || len(c.pace.far) == 0 && !c.pace.mustLive) {
+	if offset%paceEvery == 0 && (c.owed == nil || c.owed.pace == nil || len(c.owed.pace.far) == 0 && !c.owed.pace.mustLive) {
 		l.repace(c)
 	}
 }
 
 // repace decides anew in which partitions publishers wait for the client.
 func (l *Loop) repace(c *Client) {
-	if c.pace == nil && !c.IsBehind() || l.b.o.Limits.AckHoldMs <= 0 {
+	if (c.owed == nil || c.owed.pace == nil) && !c.IsBehind() || l.b.o.Limits.AckHoldMs <= 0 {
 		return
 	}
-	if c.pace == nil {
-		c.pace = &pace{}
+	if o := c.owe(); o.pace == nil {
+		o.pace = &pace{}
 	}
-	w, now, lag := c.pace, l.b.o.Clock.NowMs(), l.lag(c)
+	w, now, lag := c.owed.pace, l.b.o.Clock.NowMs(), l.lag(c)
 	if lag == 0 {
 		w.mustLive = false
 	}
@@ -222,7 +222,7 @@ func (l *Loop) lag(c *Client) (bytes int64) {
 
 // giveUp stops waiting for a client that gains no ground.
 func (l *Loop) giveUp(c *Client, now int64) {
-	w := c.pace
+	w := c.owed.pace
 	w.banMs = min(max(2*w.banMs, paceBanMin), paceBanMax)
 	w.untilMs, w.mustLive = now+w.banMs, true
 	for _, part := range w.far {
@@ -234,14 +234,14 @@ func (l *Loop) giveUp(c *Client, now int64) {
 
 // unpace ends the waiting for a client.
 func (l *Loop) unpace(c *Client) {
-	if c.pace == nil || len(c.pace.far) == 0 {
+	if c.owed == nil || c.owed.pace == nil || len(c.owed.pace.far) == 0 {
 		return
 	}
-	wake := false
-	for _, part := range c.pace.far {
+	wake, w := false, c.owed.pace
+	for _, part := range w.far {
 		wake = l.b.parts[part].far.Add(-1) == 0 || wake
 	}
-	c.pace.far = c.pace.far[:0]
+	w.far = w.far[:0]
 	delete(l.paced, c)
 	if wake {
 		l.b.wakeHolders()

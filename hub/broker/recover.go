@@ -143,7 +143,7 @@ func (r *recovery) session(key, v []byte) bool {
 	if d.bad || !c.Persistent() {
 		return false
 	}
-	c.stored, c.crashed, c.lastStored = true, attached, last
+	c.stored, c.crashed, c.lastStored = true, attached, true
 	r.known[c] = &inboundKnown{last: last}
 	r.b.reg.shard(id).clients.put(c)
 	return true
@@ -201,8 +201,9 @@ func (r *recovery) inbound(key, v []byte) bool {
 		return r.orphan(key, true)
 	}
 	d := &decoder{v: v}
-	known := &inboundKnown{last: max(d.uvarint(), c.lastStored), maybe: map[uint64]bool{}}
+	known := &inboundKnown{last: max(d.uvarint(), c.Inbound.Last()), maybe: map[uint64]bool{}}
 	c.Inbound.SkipTo(known.last)
+	c.lastStored = false
 	for range d.count() {
 		id, seq := uint16(d.uvarint()), d.uvarint()
 		if d.byte() == 1 && !d.bad {
@@ -237,8 +238,9 @@ func (r *recovery) will(key, v []byte) bool {
 	if c == nil || c.will != nil { // of a session that ended with its connection, or one that was about to be published
 		c = &Client{Session: session.Session{ClientID: id}, user: keepUser(unknownUser)}
 	}
-	c.will, c.willSeq = w, binary.BigEndian.Uint64(seq)
-	r.b.willSeq.Store(max(r.b.willSeq.Load(), c.willSeq)) // still single-threaded
+	w.seq = binary.BigEndian.Uint64(seq)
+	c.will = w
+	r.b.willSeq.Store(max(r.b.willSeq.Load(), w.seq)) // still single-threaded
 	r.wills = append(r.wills, c)
 	return true
 }
@@ -307,6 +309,7 @@ func (r *recovery) apply(p *partition, rec *seglog.Record) {
 		return
 	}
 	c.Inbound.SkipTo(from.QoS2Seq)
+	c.lastStored = false
 	if k := r.known[c]; from.QoS2Seq > k.last || k.maybe[from.QoS2Seq] {
 		c.Inbound.Restore(from.PacketID, from.QoS2Seq)
 	}

@@ -123,7 +123,7 @@ func (b *Broker) newGroup(key string) *group {
 	}
 	c := &Client{Session: session.Session{ClientID: shareMark + key, Expiry: session.NeverExpires}}
 	g := &group{b: b, key: key, filter: filter, c: c}
-	c.group = g
+	c.owe().group = g
 	if b.shares.groups == nil {
 		b.shares.groups = map[string]*group{}
 	}

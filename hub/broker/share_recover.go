@@ -37,7 +37,7 @@ func (r *recovery) shares() {
 		r.endFlight(e)
 	}
 	for _, c := range inboxes {
-		if c.group == nil { // no session has it any more
+		if c.inboxOf() == nil { // no session has it any more
 			r.b.wipe(c)
 			continue
 		}
@@ -71,10 +71,11 @@ func (r *recovery) endFlight(e endedFlight) {
 
 // passFinished forgets a message that was done with before the position had come to it.
 func (c *Client) passFinished(part uint32, offset int64) {
-	if c.group == nil {
+	g := c.inboxOf()
+	if g == nil {
 		return
 	}
-	if f := c.group.flight(part, offset); f != nil && f.State == session.Finished {
+	if f := g.flight(part, offset); f != nil && f.State == session.Finished {
 		c.Flights.Remove(f.ID)
 	}
 }
@@ -99,7 +100,7 @@ func (r *recovery) share(key string, inboxes map[string]*Client) *group {
 	}
 	g := r.b.newGroup(key)
 	if c := inboxes[key]; c != nil {
-		g.c, c.group = c, g
+		g.c, c.owe().group = c, g
 		for _, id := range c.Flights.Ordered() { // what a member had is given out again, unless a session claims it
 			f := c.Flights.Get(id)
 			if f.State != session.Finished {

@@ -152,7 +152,7 @@ func (b *Broker) putSession(c *Client, attached bool) {
 		v = appendString(v, *c.user)
 	}
 	b.o.Meta.Put(sessionKey(c.ClientID), v)
-	c.stored, c.lastStored = true, c.Inbound.Last()
+	c.stored, c.lastStored = true, true
 }
 
 func (b *Broker) putSub(c *Client, s *session.Sub) {
@@ -311,7 +311,7 @@ func (c *Client) exact() []session.Position {
 // putInbound stores what the client has published at QoS 2 and not released. Numbers up to the first field that are
 // not listed are released, or were refused; a number that is listed as uncommitted counts only if the log has it.
 func (b *Broker) putInbound(c *Client) {
-	if c.Inbound.Len() == 0 && !c.inboundStored && c.stored && c.Inbound.Last() == c.lastStored {
+	if c.Inbound.Len() == 0 && !c.inboundStored && c.stored && c.lastStored {
 		return
 	}
 	v := binary.AppendUvarint(nil, c.Inbound.Last())
@@ -331,15 +331,12 @@ func (b *Broker) wipe(c *Client) {
 	b.unstore(c)
 	b.endInbound(&c.Inbound)
 	b.offline.end(c.ClientID)
-	if c.group == nil {
+	if c.inboxOf() == nil {
 		b.subTotal.Add(int64(-len(c.Subs)))
 	}
 	c.Clear()
 	if c.owed != nil {
 		c.owed.skip, c.owed.exact = nil, nil
-	}
-	if c.will == nil && c.willSeq != 0 {
-		b.putWill(c)
 	}
 }
 
@@ -391,7 +388,7 @@ func (b *Broker) encodePositions(c *Client, below []int64) []byte {
 	if c.Flights.Len() > 0 {
 		for _, id := range c.Flights.Ordered() {
 			f := c.Flights.Get(id)
-			if f.QoS == 2 && c.group == nil || f.Share != nil || below != nil && !f.Kept && f.Offset >= below[f.Part] && !c.positionedIn(f.Part) {
+			if f.QoS == 2 && c.inboxOf() == nil || f.Share != nil || below != nil && !f.Kept && f.Offset >= below[f.Part] && !c.positionedIn(f.Part) {
 				continue
 			}
 			flights = appendString(flights, b.parts[f.Part].Name)

@@ -53,7 +53,7 @@ func (b *Broker) checkSub(c *Client, r *SubRequest) (code byte, ok bool) {
 
 func (l *Loop) subscribe(c *Client, r *SubRequest) {
 	s := &session.Sub{Filter: r.Filter, QoS: r.QoS, NoLocal: r.NoLocal, RetainAsPublished: r.RetainAsPublished,
-		RetainHandling: r.RetainHandling, ID: r.ID, Shared: c.group == nil && isShared(r.Filter)}
+		RetainHandling: r.RetainHandling, ID: r.ID, Shared: c.inboxOf() == nil && isShared(r.Filter)}
 	if s.Shared {
 		l.subscribeShared(c, s)
 		return
@@ -63,7 +63,7 @@ func (l *Loop) subscribe(c *Client, r *SubRequest) {
 	l.b.subs.Lock()
 	l.b.subs.tree.Set(s.Filter, c.att, target{c.att, s})
 	l.b.subs.Unlock()
-	if !replaced && c.group == nil {
+	if !replaced && c.inboxOf() == nil {
 		l.b.subTotal.Add(1)
 	}
 	if !replaced { // mail from before the subscription may still send the session to read what is older
@@ -131,7 +131,7 @@ func (l *Loop) Unsubscribe(c *Client, filters []string, codes []byte) []byte {
 		l.b.subs.Lock()
 		l.b.subs.tree.Delete(f, c.att)
 		l.b.subs.Unlock()
-		if c.group == nil {
+		if c.inboxOf() == nil {
 			l.b.subTotal.Add(-1)
 		}
 		l.b.version.Add(1)

@@ -119,31 +119,31 @@ func (t *timers) due(nowMs int64) []*Client {
 // expire ends offline sessions and fires delayed wills whose time has come.
 func (b *Broker) expire(nowMs int64) {
 	for _, c := range b.timers.due(nowMs) {
-		if w, user, seq := b.expireOne(c, nowMs); w != nil { // not under the shard's lock: it writes to the log
-			b.publishWill(c.ClientID, user, w, seq)
+		if w, user := b.expireOne(c, nowMs); w != nil { // not under the shard's lock: it writes to the log
+			b.publishWill(c.ClientID, user, w)
 		}
 	}
 }
 
 // expireOne returns a will to publish, if one is due.
-func (b *Broker) expireOne(c *Client, nowMs int64) (due *Will, user string, seq uint64) {
+func (b *Broker) expireOne(c *Client, nowMs int64) (due *Will, user string) {
 	sh := b.reg.shard(c.ClientID)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if c.owner != nil || sh.clients.get(c.ClientID) != c {
-		return nil, "", 0 // it came back
+		return nil, "" // it came back
 	}
 	over := c.ExpiresMs > 0 && c.ExpiresMs <= nowMs
 	if c.will != nil && (over || b.timers.willDue(c, nowMs)) {
-		due, user, seq = c.will, userName(c.user), c.willSeq
-		c.will, c.willSeq = nil, 0
+		due, user = c.will, userName(c.user)
+		c.will = nil
 	}
 	if over {
 		sh.clients.remove(c.ClientID)
 		b.Stats.SessionsExpired.Add(1)
 		b.wipe(c)
-		return due, user, seq
+		return due, user
 	}
 	b.timers.again(c)
-	return due, user, seq
+	return due, user
 }

@@ -9,32 +9,30 @@ import (
 	"edgehub/storage/seglog"
 )
 
-// putWill makes the client's will durable, or forgets it. Wills of sessions that were connected when the hub was
+// setWill gives the client another will, or none, and makes that durable. Wills of sessions that were connected when the hub was
 // killed are found by it and fired after the restart.
-func (b *Broker) putWill(c *Client) {
-	if c.willSeq != 0 { // of the connection before, whose session goes on
-		b.o.Meta.Delete(willKey(c.ClientID, c.willSeq))
-		c.willSeq = 0
+func (b *Broker) setWill(c *Client, w *Will) {
+	if c.will != nil { // of the connection before, whose session goes on
+		b.o.Meta.Delete(willKey(c.ClientID, c.will.seq))
 	}
-	if c.will == nil {
-		return
+	if c.will = w; w != nil {
+		w.seq = b.willSeq.Add(1)
+		b.o.Meta.Put(willKey(c.ClientID, w.seq), encodeWill(w))
 	}
-	c.willSeq = b.willSeq.Add(1)
-	b.o.Meta.Put(willKey(c.ClientID, c.willSeq), encodeWill(c.will))
 }
 
 // fireWill publishes the client's will and forgets it.
 func (b *Broker) fireWill(c *Client) {
-	w, seq := c.will, c.willSeq
-	c.will, c.willSeq = nil, 0
-	b.publishWill(c.ClientID, userName(c.user), w, seq)
+	w := c.will
+	c.will = nil
+	b.publishWill(c.ClientID, userName(c.user), w)
 }
 
 // publishWill publishes a will and deletes its record once it is committed: a kill in between fires it again, which is
 // better than never.
-func (b *Broker) publishWill(client, user string, w *Will, seq uint64) {
+func (b *Broker) publishWill(client, user string, w *Will) {
 	if !b.willAllowed(client, user, w) {
-		b.o.Meta.Delete(willKey(client, seq))
+		b.o.Meta.Delete(willKey(client, w.seq))
 		return
 	}
 	w.Msg.TimeMs = b.o.Clock.NowMs()
@@ -46,7 +44,7 @@ func (b *Broker) publishWill(client, user string, w *Will, seq uint64) {
 			b.log.Warn("a will could not be published", "client", client, "topic", string(w.Msg.Topic), "code", code)
 		}
 		b.Stats.WillsFired.Add(1)
-		b.o.Meta.Delete(willKey(client, seq))
+		b.o.Meta.Delete(willKey(client, w.seq))
 	})
 }
 
