@@ -9,12 +9,13 @@ import (
 	"edgehub/storage/seglog"
 )
 
-// overrunShare is the part of a stream's hard limit by which it may exceed it while copies are made; overrunSegments and
-// overrunRecords are what that is at least. Beyond it segments go without copies: the limit is the harder promise.
+// overrunShare is the part of a stream's hard limit by which it may exceed it while copies are made; overrunBytes and
+// overrunRecords are what that is at least: a deletion waits for the disk, too, and while it does records go on coming.
+// Beyond it segments go without copies: the limit is the harder promise.
 const (
-	overrunShare    = 4
-	overrunSegments = 4
-	overrunRecords  = 4096
+	overrunShare   = 4
+	overrunBytes   = 64 << 20
+	overrunRecords = 1 << 20
 )
 
 // KeepOffline copies what sessions still have to receive of a segment that is about to be deleted. The segment may go
@@ -55,14 +56,13 @@ func (b *Broker) keepOffline(p *partition, seg seglog.SegmentInfo, ask asker) er
 
 // overrun reports that a stream is so far above its limit that its segments have to go at once.
 func overrun(p *partition) bool {
-	st := p.Stream
-	lim := st.Limits()
+	lim := p.Stream.Limits()
 	var bytes, records int64
-	for _, x := range st.Partitions {
+	for _, x := range p.Stream.Partitions {
 		bytes += x.Log.Bytes()
 		records += x.Log.Next() - x.Log.First()
 	}
-	return lim.MaxBytes > 0 && bytes > lim.MaxBytes+max(lim.MaxBytes/overrunShare, overrunSegments*st.SegmentBytes) ||
+	return lim.MaxBytes > 0 && bytes > lim.MaxBytes+max(lim.MaxBytes/overrunShare, overrunBytes) ||
 		lim.MaxRecords > 0 && records > lim.MaxRecords+max(lim.MaxRecords/overrunShare, overrunRecords)
 }
 

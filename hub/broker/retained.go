@@ -126,7 +126,8 @@ func (b *Broker) KeepRetained(sp *stream.Partition, seg seglog.SegmentInfo) erro
 		}
 	}
 	if len(refs) == 0 {
-		return nil
+		// A reference that was replaced or cleared must not come back with a kill, when its record is gone.
+		return b.o.Meta.Commit()
 	}
 	// The deletion of the segment survives a power cut: what takes its place must, too. Copies before their references.
 	kept, err := b.o.Streams.Stream(RetainedStream)
