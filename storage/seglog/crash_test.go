@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -29,7 +31,10 @@ func TestCrash(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	t.Logf("seeds %d to %d: %+v", first, first+seeds-1, total)
+	t.Logf("crash clones: %d of a log, seeds %d to %d: %+v", total.clones, first, first+seeds-1, total)
+	for _, kind := range slices.Sorted(maps.Keys(total.kinds)) {
+		t.Logf("crash clones by kind: %6d %s", total.kinds[kind], kind)
+	}
 	// A run in which nothing happened proves nothing.
 	if n := total; n.clones < 50*seeds || n.torn == 0 || n.lostUnsynced == 0 || n.rewrites == 0 || n.rolls == 0 || n.drops == 0 || n.refused == 0 {
 		t.Fatalf("too little happened: %+v", total)
@@ -46,6 +51,8 @@ func envInt(name string, otherwise int) int {
 // crashCounts says what happened.
 type crashCounts struct {
 	clones, records, torn, lostUnsynced, damaged, quarantined, rewrites, rolls, drops, refused int
+
+	kinds map[string]int // clones, by what was going on
 }
 
 func (a *crashCounts) add(b crashCounts) {
@@ -59,6 +66,12 @@ func (a *crashCounts) add(b crashCounts) {
 	a.rolls += b.rolls
 	a.drops += b.drops
 	a.refused += b.refused
+	if a.kinds == nil {
+		a.kinds = map[string]int{}
+	}
+	for kind, n := range b.kinds {
+		a.kinds[kind] += n
+	}
 }
 
 type crasher struct {
@@ -71,6 +84,8 @@ type crasher struct {
 	b    Builder
 	n    crashCounts
 	fail bool // let the next fsync fail
+
+	doing string
 }
 
 func (c *crasher) run() {
@@ -83,8 +98,11 @@ func (c *crasher) run() {
 	if c.l, _, err = Open(c.o); err != nil {
 		c.t.Fatal(err)
 	}
+	c.n.kinds = map[string]int{}
 	c.disk.BeforeSync = func(op vfstest.Op, name string) error {
-		c.clone()
+		if c.clone(); filepath.Base(name) == rewriteName {
+			c.doing = "log: rewrite after a failed fsync"
+		}
 		if c.fail && op == vfstest.OpSync {
 			c.fail = false
 			return syscall.EIO
@@ -109,21 +127,30 @@ func (c *crasher) step(faults *vfstest.Faults) {
 	switch k := c.r.IntN(100); {
 	case k < 55:
 		c.append()
+		if c.r.IntN(12) == 0 {
+			c.doing = "log: append"
+			c.clone()
+		}
 	case k < 60: // a full disk: whatever part of the write got there must not come back
 		faults.Add(vfstest.Fault{Op: vfstest.OpWrite, Pattern: "*.log", Count: 1, Err: syscall.ENOSPC, Short: c.r.IntN(1000)})
 		c.append()
 		faults.Clear()
 	case k < 78:
+		c.doing = "log: sync"
 		c.check(c.l.Sync())
 	case k < 82:
+		c.doing = "log: failed fsync"
 		c.fail = true
 		c.check(c.l.Sync())
 		c.fail = false
 	case k < 88:
 		c.check(0, c.l.Roll())
+		c.doing = "log: roll"
+		c.clone()
 	case k < 94:
 		c.check(0, c.l.Prepare())
 	case k < 98:
+		c.doing = "log: retention"
 		if _, err := c.l.DropOldest(); err == nil {
 			c.n.drops++
 		} else if !errors.Is(err, ErrActive) {
@@ -189,11 +216,16 @@ func (c *crasher) clone() {
 		return
 	}
 	for _, share := range []float64{0, 0.5, 0.9, 1} {
-		c.n.clones++
+		c.count()
 		c.judge(c.disk.Crash(c.r, share, c.r.IntN(2) == 0), first, synced, next, false)
 	}
-	c.n.clones++
+	c.count()
 	c.judge(c.disk.Kill(), first, next, next, true)
+}
+
+func (c *crasher) count() {
+	c.n.clones++
+	c.n.kinds[c.doing]++
 }
 
 // judge opens a log on a disk left behind. Records from first to safe must be there, those up to next may be.

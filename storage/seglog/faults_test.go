@@ -502,7 +502,7 @@ func TestOperations(t *testing.T) {
 	step("roll", "rename 30.log", func() { check(l.Roll()) })
 	step("append after the roll", "write 30.log", func() { check(tryFill(l, 10)) })
 	step("sync after the roll", "sync .log, sync 30.log, syncdir -0", sync)
-	step("drop", "remove .log, close .log, syncdir -0", func() { _, err := l.DropOldest(); check(err) })
+	step("retention", "remove .log, close .log, syncdir -0", func() { _, err := l.DropOldest(); check(err) })
 	step("close", "close 30.log", func() { check(l.Close()) })
 	step("open", "mkdir -0, readdir -0, stat 30.log, open 30.log, read 30.log, sync 30.log, syncdir -0", func() {
 		l, _ = mustOpen(t, o)

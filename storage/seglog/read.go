@@ -103,7 +103,7 @@ func (l *Log) readSegment(s *segment, from, stop int64, maxBytes int, dst []byte
 		t := take{from: from, stop: stop}
 		if n, err := f.ReadAt(block, at.pos); n < size {
 			t.bad = err
-		} else if t.run(block, s.salt, at); t.bad != nil && t.used == 0 && at.indexed && trusting {
+		} else if t.run(block, s.salt, at); t.used == 0 && at.indexed && trusting && (t.bad != nil || at.pos+int64(t.need) > limit) {
 			l.distrust(s)
 			at, trusting = l.seek(s, f, from), false // once: if it is not the index, it is the disk
 			continue
@@ -115,7 +115,7 @@ func (l *Log) readSegment(s *segment, from, stop int64, maxBytes int, dst []byte
 				return l.readUnpacked(s, f, at, from, stop, dst, start)
 			}
 		}
-		at, from = place{pos: at.pos + int64(t.used), offset: max(at.offset, t.offset)}, t.from
+		at, from = place{pos: at.pos + int64(t.used), offset: max(at.offset, t.offset), indexed: at.indexed && t.used == 0}, t.from
 		tooLong := t.need > 0 && at.pos+int64(t.need) > limit
 		if len(dst) == start && (t.bad != nil || tooLong) {
 			return l.readAround(s, f, at, from, stop, dst)

@@ -36,6 +36,7 @@ type Options struct {
 	SaveEvery    time.Duration // how often moved cursors are saved; 1 s
 	NowMs        func() int64  // the clock of the records' times; default: wall time
 	Logger       *slog.Logger
+	Jitter       func() float64 // spreads back-offs, 0 to 1; default: at random
 }
 
 func (o *Options) defaults() {
@@ -57,6 +58,9 @@ func (o *Options) defaults() {
 	}
 	if o.NowMs == nil {
 		o.NowMs = func() int64 { return time.Now().UnixMilli() }
+	}
+	if o.Jitter == nil {
+		o.Jitter = rand.Float64
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -147,7 +151,7 @@ func New(o Options) (*Replicator, error) {
 			r.graces[i].note(now, cursors[i])
 		}
 	}
-	r.machine = NewMachine(o.Timing, o.Window, cursors, r.state.Seq, rand.Float64)
+	r.machine = NewMachine(o.Timing, o.Window, cursors, r.state.Seq, o.Jitter)
 	r.merge = newMerge(r.parts)
 	r.merge.idle, r.merge.stuck, r.merge.pass = r.machine.Idle, r.isStuck, r.pass
 	r.merge.skipped, r.merge.failed = r.lost, r.readFailed
