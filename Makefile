@@ -8,9 +8,9 @@ GO       ?= go
 FUZZTIME ?= 20s
 BENCH    ?= .
 
-# The version is the nearest tag; before the first one, the commit.
+# The version is the nearest tag; before the first one, the number of the commit, so that a later package is an upgrade.
 ifndef VERSION
-VERSION := $(shell git describe --tags --dirty 2>/dev/null || echo "0.1.0-dev$$(git describe --always --dirty 2>/dev/null | sed 's/^/+/')")
+VERSION := $(shell git describe --tags --dirty 2>/dev/null || echo "0.1.0-dev.$$(git rev-list --count HEAD 2>/dev/null || echo 0)$$(git describe --always --dirty 2>/dev/null | sed 's/^/+/')")
 endif
 # Programs are static: no C library, no paths of the machine that built them.
 BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
