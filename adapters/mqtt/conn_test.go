@@ -282,6 +282,27 @@ func TestConnectTimeout(t *testing.T) {
 	}
 }
 
+// Whoever has said who it is and waits for the hub's word is not closed for that.
+func TestNoTimeoutWhileTheHubDecides(t *testing.T) {
+	r := newRig(t, 1)
+	s := r.dial(0, 0)
+	start := s.c.seenMs
+	s.c.phase = phaseWaiting
+	for ms := int64(0); ms < 60_000; ms += 500 {
+		s.l.tick(start + ms)
+	}
+	if s.take(); s.closed || r.s.Stats.ConnectTimeouts.Load() != 0 {
+		t.Fatal("closed while it waited for the hub")
+	}
+	s.c.phase = phaseNew
+	for ms := int64(60_000); ms < 80_000; ms += 500 {
+		s.l.tick(start + ms)
+	}
+	if s.take(); !s.closed {
+		t.Error("no longer looked at afterwards")
+	}
+}
+
 // A client that does not read holds a bounded number of bytes, its messages stay in the log, and all clients together
 // have a bound too.
 func TestOutboundIsBounded(t *testing.T) {

@@ -290,6 +290,9 @@ func (l *loop) judge(c *Conn, now int64) int64 {
 		_ = c.t.Close()
 		return 0
 	}
+	if c.phase == phaseWaiting { // for its password to be hashed, or its session to be taken over: the hub takes the time
+		return now + l.s.o.ConnectTimeout.Milliseconds()
+	}
 	if c.phase < phaseConnected {
 		l.s.Stats.ConnectTimeouts.Add(1)
 		c.fail(packet.CodeUnspecified, "")

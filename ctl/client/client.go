@@ -74,7 +74,7 @@ func Find(candidates []string) (string, error) {
 }
 
 func notRunning(sockets []string) error {
-	return fmt.Errorf("%w: nobody answers at %s; start it (hubd -config FILE), or name its socket with --socket or --config", ErrNotRunning, strings.Join(sockets, " or "))
+	return fmt.Errorf("%w: nobody answers at %s; start it (systemctl start hubd, or hubd -config FILE), or name its socket with --socket or --config", ErrNotRunning, strings.Join(sockets, " or "))
 }
 
 // dialError says in one line what a failed dial means.

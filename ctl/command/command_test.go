@@ -162,7 +162,7 @@ func TestErrors(t *testing.T) {
 		code int
 		want []string
 	}{
-		{"status", 1, []string{"the hub is not running: nobody answers at /nonexistent/hubd.sock", "start it (hubd -config FILE)"}},
+		{"status", 1, []string{"the hub is not running: nobody answers at /nonexistent/hubd.sock", "start it (systemctl start hubd, or hubd -config FILE)"}},
 		{"status --socket " + dir + "/" + strings.Repeat("x", 120), 1, []string{"a socket's path may have 107"}},
 		{"status --config " + dir + "/none.toml", 1, []string{"none.toml: no such file"}},
 		{"status --config " + bad, 1, []string{"bad.toml:2: hub.idd: unknown key", "(and 1 more; see `hubctl config check " + bad + "`)"}},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"edgehub/ctl/client"
 	"edgehub/hub/admin/api"
 	"edgehub/internal/vfs"
 	"edgehub/storage/inspect"
@@ -66,8 +67,8 @@ func (a *app) verify(ctx context.Context, stream, dir string) error {
 		}
 	} else if hub, herr := a.hub(); herr == nil {
 		v.Summary, err = hub.Verify(ctx, stream, tell)
-	} else {
-		err = herr
+	} else if err = herr; errors.Is(herr, client.ErrNotRunning) {
+		err = fmt.Errorf("%w; or verify the files of a stopped hub with --data-dir", herr)
 	}
 	m.end()
 	if ferr := out.Flush(); err == nil {

@@ -20,7 +20,8 @@ func (c *Config) texts() map[string]string {
 	return m
 }
 
-// Changes lists what differs from c in next, in the order of the documentation. What Adopt takes over is live.
+// Changes lists what differs from c in next, in the order of the documentation. What Adopt takes over is live. Of tables
+// that only one of them has it lists what the file says, without the defaults.
 func (c *Config) Changes(next *Config) []Change {
 	var list []Change
 	old, now, adopted := c.texts(), next.texts(), c.Adopt(next).texts()
@@ -30,12 +31,12 @@ func (c *Config) Changes(next *Config) []Change {
 		list = append(list, Change{Key: label, Old: old[label], New: want, Live: ok == there && is == want})
 	}
 	next.each(func(e entry) {
-		if was, ok := old[e.label]; !ok || was != now[e.label] {
+		if was, ok := old[e.label]; ok && was != now[e.label] || !ok && next.given[e.label] {
 			add(e.label)
 		}
 	})
 	c.each(func(e entry) {
-		if _, ok := now[e.label]; !ok {
+		if _, ok := now[e.label]; !ok && c.given[e.label] {
 			add(e.label)
 		}
 	})

@@ -43,6 +43,25 @@ func roundTrips(t *testing.T, c *hubtest.Client, stop <-chan struct{}) []time.Du
 
 func p99(took []time.Duration) time.Duration { return took[len(took)*99/100] }
 
+// floodPatience is how long a login may take to be refused: a hundred wait for the one or two that are hashed at a time,
+// on a machine that does other things too.
+const floodPatience = 2 * time.Minute
+
+// badLogin reports whether a login is refused with its code.
+func badLogin(addr, user string) bool {
+	conn, err := mqttc.Open(addr, 5)
+	if err != nil {
+		return false
+	}
+	defer conn.Abort()
+	connect := mqttc.Connect{Version: 5, ClientID: user, Clean: true, Username: user, Password: "guess"}
+	if err := conn.SendRaw(connect.Append(nil)); err != nil {
+		return false
+	}
+	ack, err := conn.Next(floodPatience)
+	return err == nil && ack.Kind == mqttc.CONNACK && ack.Code == badCredentials
+}
+
 // Bad logins of distinct users, many at a time and no bans: a connected client hardly notices, memory stays bounded,
 // and every one is refused with its code.
 func TestBadLoginsDoNotHurt(t *testing.T) {
@@ -70,13 +89,9 @@ func TestBadLoginsDoNotHurt(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			for n := next.Add(1); n <= int64(logins); n = next.Add(1) {
-				user := fmt.Sprintf("nobody-%d", n)
-				conn, ack, err := mqttc.Dial(h.Addr(), mqttc.Connect{Version: 5, ClientID: user, Clean: true, Username: user, Password: "guess"})
-				if err != nil || ack.Code != badCredentials {
+				if !badLogin(h.Addr(), fmt.Sprintf("nobody-%d", n)) {
 					wrong.Add(1)
-					continue
 				}
-				conn.Abort()
 				if rss, err := h.RSS(); err == nil {
 					peak.Store(max(peak.Load(), rss))
 				}

@@ -53,20 +53,27 @@ in_bash() {
 in_fish() {
   fish --no-config -c 'source $argv[1]; complete -C "$argv[2..-1]"' "$work/hubctl.fish" "$@" 2>/dev/null
 }
-# A zsh of its own on a pseudo terminal; tab is pressed behind the line.
+# A zsh of its own on a pseudo terminal; tab is pressed behind the line. A tab that comes together with other keys is
+# taken as pasted, and completes nothing.
+cat >"$work/press.zsh" <<'EOF'
+zmodload zsh/zpty
+zpty shell "TERM=dumb zsh -f -i"
+zpty -w shell "autoload -Uz compinit; compinit -u -D; source $1; compdef _hubctl hubctl; LISTMAX=10000; print rea\"\"dy"
+zpty -r -m shell out "*ready*"
+shift
+sleep 0.3
+zpty -n -w shell "$*"
+sleep 0.5
+zpty -n -w shell $'\t'
+for i in {1..50}; do
+  sleep 0.1
+  while zpty -r -t shell more; do print -rn -- "$more"; done
+done
+zpty -d shell
+EOF
 in_zsh() {
-  zsh -f -c '
-    zmodload zsh/zpty
-    zpty shell "TERM=dumb zsh -f -i"
-    zpty -w shell "PS1=; unsetopt zle_bracketed_paste 2>/dev/null; autoload -Uz compinit; compinit -u -D; source $1; compdef _hubctl hubctl; LISTMAX=10000; print rea\"\"dy"
-    zpty -r -m shell out "*ready*"
-    shift
-    zpty -n -w shell "$*"$(printf "\t\t")
-    for i in {1..40}; do
-      sleep 0.1
-      while zpty -r -t shell more; do print -rn -- "$more"; done
-    done
-    zpty -d shell' zsh "$work/hubctl.zsh" "$@" 2>/dev/null
+  # What is on the line is drawn with control characters in between.
+  zsh -f "$work/press.zsh" "$work/hubctl.zsh" "$@" 2>/dev/null | tr -d '\000-\010\016-\037'
 }
 
 offers() { # SHELL WANT WORD...
