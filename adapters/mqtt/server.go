@@ -283,6 +283,10 @@ func (l *loop) tick(now int64) {
 	l.wheel.advance(now, l.judge)
 }
 
+// decideMaxMs is how long a client that has said who it is waits at most for the hub to decide: for its password to be
+// hashed behind those of all who came before, on a slow machine, or for its session to be handed over.
+const decideMaxMs = 120_000
+
 // judge decides on a connection whose deadline in the wheel has come: it may have been heard of since. It returns the
 // next deadline, 0 for none.
 func (l *loop) judge(c *Conn, now int64) int64 {
@@ -290,8 +294,8 @@ func (l *loop) judge(c *Conn, now int64) int64 {
 		_ = c.t.Close()
 		return 0
 	}
-	if c.phase == phaseWaiting { // for its password to be hashed, or its session to be taken over: the hub takes the time
-		return now + l.s.o.ConnectTimeout.Milliseconds()
+	if c.phase == phaseWaiting && now < c.seenMs+decideMaxMs {
+		return c.seenMs + decideMaxMs
 	}
 	if c.phase < phaseConnected {
 		l.s.Stats.ConnectTimeouts.Add(1)

@@ -45,7 +45,7 @@ func p99(took []time.Duration) time.Duration { return took[len(took)*99/100] }
 
 // floodPatience is how long a login may take to be refused: a hundred wait for the one or two that are hashed at a time,
 // on a machine that does other things too.
-const floodPatience = 2 * time.Minute
+const floodPatience = 90 * time.Second
 
 // badLogin reports whether a login is refused with its code.
 func badLogin(addr, user string) bool {
