@@ -428,6 +428,7 @@ func (l *Loop) detach(c *Client) bool {
 			c.FallBehind(at.Part, max(cur.Next, at.Offset, l.handled[at.Part]))
 		}
 	}
+	l.keepFlights(c)
 	c.Cursors = slices.DeleteFunc(c.Cursors, func(cur session.Cursor) bool { return !concerns(c.Subs, l.b.parts[cur.Part]) })
 	l.removeSubs(c)
 	if c.Persistent() {
@@ -447,6 +448,25 @@ func (l *Loop) detach(c *Client) bool {
 	}
 	l.clients--
 	return true
+}
+
+// keepFlights marks what is in flight from partitions that no subscription concerns any more. Their positions are about
+// to be forgotten, and after a crash a later subscription gives the partition an older one: the message would pass for
+// one that never left and has to be read again.
+func (l *Loop) keepFlights(c *Client) {
+	if !c.Persistent() {
+		return
+	}
+	for _, id := range c.Flights.Ordered() {
+		f := c.Flights.Get(id)
+		if f.Kept || f.Share != nil || concerns(c.Subs, l.b.parts[f.Part]) {
+			continue
+		}
+		f.Kept = true
+		if f.QoS == 2 {
+			l.b.o.Meta.Put(l.b.flightRecordKey(c.ClientID, f), appendFlight(nil, f))
+		}
+	}
 }
 
 // relevant lists the partitions that the session's subscriptions can match at QoS 1 or 2, with the offset posted so far.

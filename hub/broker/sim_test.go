@@ -25,7 +25,9 @@ import (
 func TestSimulation(t *testing.T) {
 	first, n, steps := uint64(1), uint64(12), 2500
 	if os.Getenv("HUB_TEST_FULL") != "" {
-		n, steps = 100, 100_000
+		if n, steps = 100, 100_000; raceEnabled {
+			steps = 6000 // `make test-full` runs it whole without the detector
+		}
 	}
 	if s := os.Getenv("HUB_SIM_SEEDS"); s != "" {
 		n, _ = strconv.ParseUint(s, 10, 64)

@@ -24,7 +24,7 @@ type Flight struct {
 	QoS               byte // as granted
 	RetainAsPublished bool
 	Retained          bool // delivered because of a new subscription
-	Kept              bool // outlives the shared subscription that it came through: no position stands for it
+	Kept              bool // outlives the subscription that it came through: no position stands for it
 	Unsent            bool // still to be sent again on this connection
 	Part              uint32
 	Seq               uint32 // order of sending
