@@ -42,6 +42,7 @@ demo: ## a hub, 200 devices and a central server, through an outage and a kill
 .PHONY: test
 test: ## vet, import table and all tests that fit 15 minutes: what CI runs
 	$(GO) vet ./...
+	cd test/e2e && $(GO) vet ./...
 	@$(MAKE) --no-print-directory test-386
 	$(GOTEST) -timeout 14m ./...
 
@@ -49,6 +50,7 @@ test: ## vet, import table and all tests that fit 15 minutes: what CI runs
 test-full: ## all tests, the black-box suites at full length
 	$(GO) vet ./...
 	HUB_TEST_FULL=1 $(GOTEST) -timeout 90m ./...
+	HUB_TEST_FULL=1 CGO_ENABLED=0 $(GO) test -count=1 -timeout 60m -v -run '^TestSimulation$$' ./hub/broker | grep -v '^ *---\|^=== RUN'
 	$(MAKE) test-386 test-package
 
 .PHONY: test-386
@@ -119,7 +121,8 @@ bench-peers: ## the hub beside mosquitto, nats-server and mochi, into docs/BENCH
 	$(GO) run ./test/bench $(PEERS)
 
 .PHONY: e2e
-e2e: ## the black-box suites of test/ against freshly built binaries
+e2e: ## clients that are not ours, then the black-box suites of test/, against freshly built binaries
+	cd test/e2e && HUB_TEST_E2E=1 $(GO) test -count=1 -timeout 10m -v ./...
 	HUB_TEST_E2E=1 $(GO) test -count=1 -timeout 60m -v ./test/...
 
 .PHONY: clean

@@ -90,19 +90,19 @@ func noteSources(root string) error {
 	})
 }
 
-// moduleRoot finds the directory of go.mod above the working directory.
+// moduleRoot finds the directory of the hub's module above the working directory, which may be in a module of its own.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "hub", "cmd", "hubd")); err == nil {
 			return dir, nil
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", errors.New("harness: no go.mod above the working directory; run inside the repository")
+			return "", errors.New("harness: no hub/cmd/hubd above the working directory; run inside the repository")
 		}
 		dir = up
 	}

@@ -37,12 +37,12 @@ func TestMQTTJS(t *testing.T) {
 	s := newSite(t)
 	for name, args := range map[string][]string{
 		"tcp":         {"mqtt://" + s.Addr()},
-		"tls":         {"mqtts://" + s.tls, s.caFile},
-		"mutual":      {"mqtts://" + s.mutual, s.caFile, s.clientPEM, s.clientKey},
-		"ws":          {"ws://" + s.ws + "/mqtt"},
-		"ws, no path": {"ws://" + s.ws},
-		"wss":         {"wss://" + s.wss + "/mqtt", s.caFile},
-		"wss, mutual": {"wss://" + s.mutualWS + "/mqtt", s.caFile, s.clientPEM, s.clientKey},
+		"tls":         {"mqtts://" + s.TLS, s.CAFile},
+		"mutual":      {"mqtts://" + s.Mutual, s.CAFile, s.ClientCert, s.ClientKey},
+		"ws":          {"ws://" + s.WS + "/mqtt"},
+		"ws, no path": {"ws://" + s.WS},
+		"wss":         {"wss://" + s.WSS + "/mqtt", s.CAFile},
+		"wss, mutual": {"wss://" + s.MutualWS + "/mqtt", s.CAFile, s.ClientCert, s.ClientKey},
 	} {
 		for _, version := range []string{"3", "4", "5"} {
 			t.Run(name+" version "+version, func(t *testing.T) {

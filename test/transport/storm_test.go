@@ -65,7 +65,7 @@ func TestHandshakeStorm(t *testing.T) {
 	s := newSite(t)
 	var conns []*mqttc.Conn
 	for i := range 10 {
-		c, _ := s.connect(t, fmt.Sprintf("calm-%d", i), s.client())
+		c, _ := s.connect(t, fmt.Sprintf("calm-%d", i), s.Trust())
 		conns = append(conns, c)
 	}
 	plain := hubtest.Dial(t, s.Addr(), mqttc.Connect{Version: 5, ClientID: "plain", Clean: true, KeepAlive: 60})
@@ -91,7 +91,7 @@ func TestHandshakeStorm(t *testing.T) {
 	}
 	calm := ping(2 * time.Second)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), stormEnv+"="+s.tls)
+	cmd.Env = append(os.Environ(), stormEnv+"="+s.TLS)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	stdin, err := cmd.StdinPipe()
@@ -130,12 +130,12 @@ func TestIdleMemory(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		perMax int64
-		addr   func(*site) string
-		config func(*site) *tls.Config
+		addr   func(*suite) string
+		config func(*suite) *tls.Config
 	}{
-		{"plain", 1229, (*site).Addr, nil}, // 1.2 KiB
-		{"TLS 1.3", 8 << 10, func(s *site) string { return s.tls }, func(s *site) *tls.Config {
-			return &tls.Config{RootCAs: s.ca.Pool(), ServerName: "edge.test", MinVersion: tls.VersionTLS13}
+		{"plain", 1229, (*suite).Addr, nil}, // 1.2 KiB
+		{"TLS 1.3", 8 << 10, func(s *suite) string { return s.TLS }, func(s *suite) *tls.Config {
+			return &tls.Config{RootCAs: s.CA.Pool(), ServerName: "edge.test", MinVersion: tls.VersionTLS13}
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestIdleMemory(t *testing.T) {
 	}
 }
 
-func connectIdle(t *testing.T, s *site, addr string, cfg *tls.Config, n int) []net.Conn {
+func connectIdle(t *testing.T, s *suite, addr string, cfg *tls.Config, n int) []net.Conn {
 	t.Helper()
 	conns := make([]net.Conn, n)
 	var wg sync.WaitGroup

@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,9 +23,9 @@ import (
 	"github.com/gobwas/ws/wsutil"
 
 	"edgehub/internal/certs/certstest"
-	"edgehub/test/harness"
 	"edgehub/test/harness/hubtest"
 	"edgehub/test/harness/mqttc"
+	"edgehub/test/harness/site"
 )
 
 const patience = 30 * time.Second
@@ -38,57 +37,11 @@ func TestMain(m *testing.M) {
 	hubtest.Main(m)
 }
 
-// site is a hub with a listener of every kind.
-type site struct {
-	*harness.Hub
-	ca                  *certstest.CA
-	dir, caFile         string
-	certFile, keyFile   string // the server's
-	clientCert          tls.Certificate
-	clientPEM           string
-	clientKey           string
-	tls, mutual, ws     string // addresses
-	wss, unix, mutualWS string
-}
+type suite struct{ *site.Site }
 
-func newSite(t *testing.T, limits ...string) *site {
+func newSite(t *testing.T, limits ...string) *suite {
 	t.Helper()
-	s := &site{ca: certstest.NewCA(t, "site"), dir: t.TempDir()}
-	s.caFile = s.ca.Write(t, s.dir, "ca")
-	server := s.ca.Issue(t, "edge.test", time.Now().Add(90*24*time.Hour))
-	s.certFile, s.keyFile = certstest.Write(t, &server, s.dir, "server")
-	s.clientCert = s.ca.Issue(t, "device-7", time.Now().Add(time.Hour))
-	s.clientPEM, s.clientKey = certstest.Write(t, &s.clientCert, s.dir, "client")
-	for _, a := range []*string{&s.tls, &s.mutual, &s.ws, &s.wss, &s.mutualWS} {
-		addr, err := harness.FreeAddr()
-		if err != nil {
-			t.Fatal(err)
-		}
-		*a = addr
-	}
-	pair := fmt.Sprintf("cert_file = %q, key_file = %q", s.certFile, s.keyFile)
-	trusted := pair + fmt.Sprintf(", client_ca_file = %q, require_client_cert = true", s.caFile)
-	s.Hub = hubtest.New(t, func(c *harness.Config) {
-		s.unix = filepath.Join(filepath.Dir(c.Socket), "mqtt.sock")
-		c.LogLevel, c.Limits = "debug", limits
-		listener := func(lines ...string) { c.Additional += "\n[[listener]]\n" + strings.Join(lines, "\n") + "\n" }
-		listener("address = "+quote(s.tls), "tls = { "+pair+" }")
-		listener("address = "+quote(s.mutual), "allow_anonymous = false", "tls = { "+trusted+" }")
-		listener("protocol = \"websocket\"", "address = "+quote(s.ws), "max_connections = 3")
-		listener("protocol = \"websocket\"", "address = "+quote(s.wss), "tls = { "+pair+" }")
-		listener("protocol = \"websocket\"", "address = "+quote(s.mutualWS), "allow_anonymous = false", "tls = { "+trusted+" }")
-		listener("address = " + quote("unix:"+s.unix))
-	})
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func quote(s string) string { return fmt.Sprintf("%q", s) }
-
-func (s *site) client() *tls.Config {
-	return &tls.Config{RootCAs: s.ca.Pool(), ServerName: "edge.test"}
+	return &suite{site.New(t, site.Options{Limits: limits})}
 }
 
 // mosquitto runs one of mosquitto's clients.
@@ -118,19 +71,19 @@ func TestMosquitto(t *testing.T) {
 	s := newSite(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	trust := []string{"--cafile", s.caFile}
-	show := append(trust, "--cert", s.clientPEM, "--key", s.clientKey)
+	trust := []string{"--cafile", s.CAFile}
+	show := append(trust, "--cert", s.ClientCert, "--key", s.ClientKey)
 	for _, c := range []struct {
 		name string
 		args []string
 	}{
 		{"tcp", at(s.Addr())},
-		{"tls 1.2", at(s.tls, append(trust, "--tls-version", "tlsv1.2")...)},
-		{"tls 1.3", at(s.tls, append(trust, "--tls-version", "tlsv1.3")...)},
-		{"alpn", at(s.tls, append(trust, "--tls-alpn", "mqtt")...)},
-		{"mutual 1.2", at(s.mutual, append(show, "--tls-version", "tlsv1.2")...)},
-		{"mutual 1.3", at(s.mutual, show...)},
-		{"unix", []string{"--unix", s.unix}},
+		{"tls 1.2", at(s.TLS, append(trust, "--tls-version", "tlsv1.2")...)},
+		{"tls 1.3", at(s.TLS, append(trust, "--tls-version", "tlsv1.3")...)},
+		{"alpn", at(s.TLS, append(trust, "--tls-alpn", "mqtt")...)},
+		{"mutual 1.2", at(s.Mutual, append(show, "--tls-version", "tlsv1.2")...)},
+		{"mutual 1.3", at(s.Mutual, show...)},
+		{"unix", []string{"--unix", s.Unix}},
 	} {
 		for i, version := range []string{"mqttv31", "mqttv311", "mqttv5"} {
 			t.Run(c.name+" "+version, func(t *testing.T) {
@@ -147,11 +100,11 @@ func TestMosquitto(t *testing.T) {
 		}
 	}
 	for name, args := range map[string][]string{
-		"no certificate":        at(s.mutual, trust...),
-		"plain to TLS":          at(s.tls),
+		"no certificate":        at(s.Mutual, trust...),
+		"plain to TLS":          at(s.TLS),
 		"TLS to plain":          at(s.Addr(), trust...),
-		"not trusted":           at(s.tls, "--cafile", "/etc/ssl/certs/ca-certificates.crt"),
-		"another ALPN protocol": at(s.tls, append(trust, "--tls-alpn", "h2")...),
+		"not trusted":           at(s.TLS, "--cafile", "/etc/ssl/certs/ca-certificates.crt"),
+		"another ALPN protocol": at(s.TLS, append(trust, "--tls-alpn", "h2")...),
 	} {
 		if _, err := mosquitto(ctx, t, "mosquitto_pub", append(args, "-t", "x", "-m", "x")...); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -221,13 +174,12 @@ func exchange(t *testing.T, c *mqttc.Conn, topic, want string) {
 
 func TestWebSocket(t *testing.T) {
 	s := newSite(t)
-	shown := s.client()
-	shown.Certificates = []tls.Certificate{s.clientCert}
+	shown := s.Named()
 	for url, cfg := range map[string]*tls.Config{
-		"ws://" + s.ws + "/mqtt":           nil,
-		"ws://" + s.ws + "/":               nil,
-		"wss://" + s.wss + "/mqtt":         s.client(),
-		"wss://" + s.mutualWS + "/mqtt?x=": shown,
+		"ws://" + s.WS + "/mqtt":           nil,
+		"ws://" + s.WS + "/":               nil,
+		"wss://" + s.WSS + "/mqtt":         s.Trust(),
+		"wss://" + s.MutualWS + "/mqtt?x=": shown,
 	} {
 		for _, version := range []byte{4, 5} {
 			n, err := web(t, url, cfg, nil)
@@ -242,17 +194,17 @@ func TestWebSocket(t *testing.T) {
 			_ = n.Close()
 		}
 	}
-	for url, want := range map[string]int{"ws://" + s.ws + "/other": 404} {
+	for url, want := range map[string]int{"ws://" + s.WS + "/other": 404} {
 		var status ws.StatusError
 		if _, err := web(t, url, nil, nil); !errors.As(err, &status) || int(status) != want {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
 	var status ws.StatusError
-	if _, err := web(t, "ws://"+s.ws+"/mqtt", nil, http.Header{"Origin": {"https://evil.example.com"}}); !errors.As(err, &status) || status != 403 {
+	if _, err := web(t, "ws://"+s.WS+"/mqtt", nil, http.Header{"Origin": {"https://evil.example.com"}}); !errors.As(err, &status) || status != 403 {
 		t.Errorf("another origin on a loopback address: %v", err)
 	}
-	if _, err := web(t, "wss://"+s.mutualWS+"/mqtt", s.client(), nil); err == nil {
+	if _, err := web(t, "wss://"+s.MutualWS+"/mqtt", s.Trust(), nil); err == nil {
 		t.Error("accepted without a certificate")
 	}
 }
@@ -261,21 +213,21 @@ func TestWebSocket(t *testing.T) {
 func TestListenerLimits(t *testing.T) {
 	s := newSite(t)
 	for i := range 3 {
-		if _, err := web(t, "ws://"+s.ws+"/mqtt", nil, nil); err != nil {
+		if _, err := web(t, "ws://"+s.WS+"/mqtt", nil, nil); err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
 	}
-	if _, err := web(t, "ws://"+s.ws+"/mqtt", nil, nil); err == nil {
+	if _, err := web(t, "ws://"+s.WS+"/mqtt", nil, nil); err == nil {
 		t.Error("a fourth connection was accepted")
 	}
-	if _, err := web(t, "wss://"+s.wss+"/mqtt", s.client(), nil); err != nil {
+	if _, err := web(t, "wss://"+s.WSS+"/mqtt", s.Trust(), nil); err != nil {
 		t.Errorf("the limit holds elsewhere too: %v", err)
 	}
 }
 
-func (s *site) connect(t *testing.T, id string, cfg *tls.Config) (*mqttc.Conn, *tls.Conn) {
+func (s *suite) connect(t *testing.T, id string, cfg *tls.Config) (*mqttc.Conn, *tls.Conn) {
 	t.Helper()
-	n, err := tls.Dial("tcp", s.tls, cfg)
+	n, err := tls.Dial("tcp", s.TLS, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,23 +244,23 @@ func (s *site) connect(t *testing.T, id string, cfg *tls.Config) (*mqttc.Conn, *
 func TestCertificateReload(t *testing.T) {
 	s := newSite(t)
 	serial := func(n *tls.Conn) string { return n.ConnectionState().PeerCertificates[0].SerialNumber.String() }
-	first, n := s.connect(t, "first", s.client())
+	first, n := s.connect(t, "first", s.Trust())
 	old := serial(n)
 
-	if err := os.WriteFile(s.certFile, []byte("a mistake"), 0o600); err != nil {
+	if err := os.WriteFile(s.CertFile, []byte("a mistake"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Process().Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	hubtest.Eventually(t, patience, "the mistake is told", func() bool { return strings.Contains(s.Output(100), "the old ones stay in use") })
-	if _, n := s.connect(t, "second", s.client()); serial(n) != old {
+	if _, n := s.connect(t, "second", s.Trust()); serial(n) != old {
 		t.Error("a mistake changed the certificate")
 	}
 
 	for _, hup := range []bool{true, false} {
-		renewed := s.ca.Issue(t, "edge.test", time.Now().Add(90*24*time.Hour))
-		certstest.Write(t, &renewed, s.dir, "server")
+		renewed := s.CA.Issue(t, "edge.test", time.Now().Add(90*24*time.Hour))
+		certstest.Write(t, &renewed, s.Dir, "server")
 		if hup {
 			if err := s.Process().Signal(syscall.SIGHUP); err != nil {
 				t.Fatal(err)
@@ -316,7 +268,7 @@ func TestCertificateReload(t *testing.T) {
 		}
 		want := renewed.Leaf.SerialNumber.String()
 		hubtest.Eventually(t, patience, "the renewed certificate is in use", func() bool {
-			n, err := tls.Dial("tcp", s.tls, s.client())
+			n, err := tls.Dial("tcp", s.TLS, s.Trust())
 			if err != nil {
 				return false
 			}
@@ -333,8 +285,8 @@ func TestExpiredCertificate(t *testing.T) {
 	if code, err := s.Stop(20 * time.Second); code != 0 || err != nil {
 		t.Fatal(code, err)
 	}
-	expired := s.ca.Issue(t, "edge.test", time.Now().Add(-time.Hour))
-	certstest.Write(t, &expired, s.dir, "server")
+	expired := s.CA.Issue(t, "edge.test", time.Now().Add(-time.Hour))
+	certstest.Write(t, &expired, s.Dir, "server")
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +297,7 @@ func TestExpiredCertificate(t *testing.T) {
 	if err != nil || !bytes.Contains(out, []byte(`"degraded"`)) || !bytes.Contains(out, []byte("has expired at")) {
 		t.Errorf("status does not say it: %v %s", err, out)
 	}
-	_, err = tls.Dial("tcp", s.tls, s.client())
+	_, err = tls.Dial("tcp", s.TLS, s.Trust())
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
 		t.Errorf("client sees %v", err)
@@ -369,12 +321,12 @@ func TestSlowHandshakes(t *testing.T) {
 		conns = append(conns, c)
 	}
 	for range 50 {
-		open(s.tls, "")
-		open(s.tls, "\x16\x03\x01\x02\x00\x01")
-		open(s.wss, "\x16\x03\x01\x00\x05\x01\x00\x01\x00\x00") // a whole record, but a part of its message
+		open(s.TLS, "")
+		open(s.TLS, "\x16\x03\x01\x02\x00\x01")
+		open(s.WSS, "\x16\x03\x01\x00\x05\x01\x00\x01\x00\x00") // a whole record, but a part of its message
 	}
-	open(s.ws, "GET /mqtt HTTP/1.1\r\nHost: x\r\n")
-	c, _ := s.connect(t, "beside", s.client())
+	open(s.WS, "GET /mqtt HTTP/1.1\r\nHost: x\r\n")
+	c, _ := s.connect(t, "beside", s.Trust())
 	exchange(t, c, "beside/1", "hello")
 	for i, c := range conns {
 		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -392,9 +344,7 @@ func TestSlowHandshakes(t *testing.T) {
 // The user of a connection is the name in its certificate.
 func TestCertificateName(t *testing.T) {
 	s := newSite(t)
-	cfg := s.client()
-	cfg.Certificates = []tls.Certificate{s.clientCert}
-	n, err := tls.Dial("tcp", s.mutual, cfg)
+	n, err := tls.Dial("tcp", s.Mutual, s.Named())
 	if err != nil {
 		t.Fatal(err)
 	}
