@@ -194,6 +194,8 @@ type Stats struct {
 	CatchupJobs, CatchupRecords, CatchupScanned, CatchupSkipped  atomic.Int64
 	SessionsExpired, WillsFired                                  atomic.Int64
 	AcksHeld, AckHoldsOver, PaceGivenUp                          atomic.Int64
+	// Messages withheld from their publisher, and replays of retained messages that another one stands for.
+	NoLocal, ReplaysJoined atomic.Int64
 	// Of messages that sessions still had to receive when their segment went: copies made, and messages lost to a
 	// session's limit, to that of all copies, and because copies could not be made in time; one for each session.
 	OfflineCopied, OfflineSessionFull, OfflineHubFull, OfflineLate atomic.Int64

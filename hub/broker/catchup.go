@@ -451,15 +451,8 @@ func (l *Loop) deliverRetained(c *Client, ch *chunk, it *chunkItem) bool {
 			l.send(c, Delivery{Msg: &l.msg, SubIDs: it.grant.SubIDs, Retain: true})
 		}
 	}
-	c.owed.popRetained()
+	l.popRetained(c)
 	return true
-}
-
-func (o *owed) popRetained() {
-	o.retq = o.retq[1:]
-	if len(o.retq) == 0 {
-		o.retq = nil
-	}
 }
 
 // resendFlight sends a message again under its old packet id, as the standard demands after a reconnect
@@ -705,7 +698,15 @@ func (r *reader) keep(ch *chunk, j *job, cur *session.Cursor, rec *seglog.Record
 	}
 	if rec.Headers.Count > 0 {
 		qos, _, from := message.Peek(rec.Headers)
-		if qos == 0 && rec.Offset < cur.Zero || grant.NoLocal && string(from.Client) == j.id {
+		if grant.NoLocal || grant.Own != nil {
+			g := grant.For(string(from.Client) == j.id)
+			if g == nil {
+				r.b.Stats.NoLocal.Add(1)
+				return
+			}
+			grant = *g
+		}
+		if min(qos, grant.QoS) == 0 && rec.Offset < cur.Zero {
 			return
 		}
 	}

@@ -51,9 +51,10 @@ type Client struct {
 // has none. Owned as the Client is.
 type owed struct {
 	// Reading from the log, see catchup.go.
-	resend  []uint16  // packet ids to send again, in order
-	unsent  int       // messages in flight that are marked Unsent
-	retq    []retItem // retained messages for new subscriptions
+	resend  []uint16       // packet ids to send again, in order
+	unsent  int            // messages in flight that are marked Unsent
+	retq    []retItem      // retained messages for a new subscription
+	replays []*session.Sub // subscriptions whose turn comes then, see retained_replay.go
 	chunk   *chunk
 	dropped int64  // QoS 0 messages too old to be sent when the client had room
 	pace    *pace  // see pace.go; nil: it was never far behind

@@ -42,7 +42,14 @@ func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, sha
 		return
 	}
 	m := &l.msg
-	if g.NoLocal && from == c || g.rights != c.rights() && !c.mayReceive(m.Topic) {
+	grant := &g.Grant
+	if from == c {
+		if grant = g.For(true); grant == nil {
+			l.b.Stats.NoLocal.Add(1)
+			return
+		}
+	}
+	if g.rights != c.rights() && !c.mayReceive(m.Topic) {
 		return
 	}
 	if len(c.Cursors) > 0 {
@@ -53,25 +60,25 @@ func (l *Loop) deliver(p *partition, offset int64, g *granted, from *Client, sha
 			return
 		}
 	}
-	qos := min(m.QoS, g.QoS)
+	qos := min(m.QoS, grant.QoS)
 	size := len(m.Topic) + len(m.Payload) + packetOverhead
 	if c.owed != nil && len(c.owed.retq) > 0 || qos > 0 && c.isFull() || !c.conn.Room(size) {
 		l.fallBehind(c, p, offset)
 		return
 	}
 	if qos == 0 {
-		l.send(c, Delivery{Msg: m, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
+		l.send(c, Delivery{Msg: m, Retain: m.Retain && grant.RetainAsPublished, SubIDs: grant.SubIDs, Shared: shared})
 		return
 	}
 	l.markActive(c)
 	f := c.Flights.Add()
 	f.State, f.QoS, f.Part, f.Offset = session.Sent, qos, p.ID, offset
-	f.RetainAsPublished, f.SubIDs = g.RetainAsPublished, g.SubIDs
+	f.RetainAsPublished, f.SubIDs = grant.RetainAsPublished, grant.SubIDs
 	if qos == 2 {
 		c.reached(p.ID, offset+1)
 	}
 	l.noteFlight(c, f)
-	l.send(c, Delivery{Msg: m, QoS: qos, ID: f.ID, Retain: m.Retain && g.RetainAsPublished, SubIDs: g.SubIDs, Shared: shared})
+	l.send(c, Delivery{Msg: m, QoS: qos, ID: f.ID, Retain: m.Retain && grant.RetainAsPublished, SubIDs: grant.SubIDs, Shared: shared})
 }
 
 // send queues a message. The delivery is handed over in the loop's scratch, since one for each would be an allocation;

@@ -78,12 +78,7 @@ func (l *Loop) subscribe(c *Client, r *SubRequest) {
 	}
 	// Retain handling: 0 always, 1 only for a new subscription, 2 never [MQTT-3.3.1-9 .. -11].
 	if r.RetainHandling == 0 || r.RetainHandling == 1 && !replaced {
-		l.b.retained.match(s.Filter, func(name string) {
-			if c.rights().MayReceive(name) {
-				o := c.owe()
-				o.retq = append(o.retq, retItem{name, s})
-			}
-		})
+		l.replay(c, s)
 		l.retainedSys(c, s)
 	}
 }
@@ -128,6 +123,7 @@ func (l *Loop) Unsubscribe(c *Client, filters []string, codes []byte) []byte {
 		if sub.Shared {
 			l.leaveShare(c, sub, true)
 		}
+		c.owed.dropReplay(f)
 		l.b.subs.Lock()
 		l.b.subs.tree.Delete(f, c.att)
 		l.b.subs.Unlock()

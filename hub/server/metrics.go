@@ -69,6 +69,8 @@ var messageMetrics = []metric{
 	count("session_takeovers_total", "", "Sessions that a new connection took from an older one.", func(s *Server) *atomic.Int64 { return &s.broker.Stats.Takeovers }),
 	count("sessions_expired_total", "", "Offline sessions whose time was over.", func(s *Server) *atomic.Int64 { return &s.broker.Stats.SessionsExpired }),
 	count("wills_published_total", "", "Will messages published.", func(s *Server) *atomic.Int64 { return &s.broker.Stats.WillsFired }),
+	count("no_local_total", "", "Messages withheld from their own publisher, who subscribes with No Local only.", func(s *Server) *atomic.Int64 { return &s.broker.Stats.NoLocal }),
+	count("retained_replays_joined_total", "", "Repeated subscriptions whose retained messages were still to be sent for the earlier one, and were sent once.", func(s *Server) *atomic.Int64 { return &s.broker.Stats.ReplaysJoined }),
 	count("offline_copied_total", "", "Messages copied for sessions when their segment went.", func(s *Server) *atomic.Int64 { return &s.broker.Stats.OfflineCopied }),
 	gauge("offline_bytes", "bytes", "Size of the copies for sessions on disk.", func(s *Server) float64 { return float64(s.broker.OfflineBytes()) }),
 	count("log_reads_total", "", "Reads of the log for sessions that were behind.", func(s *Server) *atomic.Int64 { return &s.broker.Stats.CatchupJobs }),

@@ -210,18 +210,39 @@ type Grant struct {
 	RetainAsPublished bool
 	NoLocal           bool // every matching subscription is No Local
 	SubIDs            []uint32
+	// Own is what the others amount to where only some are No Local: messages of the client itself come by them alone.
+	Own *Grant
+}
+
+// For is the grant for a message of the client itself, or of another; nil: it gets none [MQTT-3.8.3-3].
+func (g *Grant) For(own bool) *Grant {
+	switch {
+	case own && g.NoLocal:
+		return nil
+	case own && g.Own != nil:
+		return g.Own
+	}
+	return g
 }
 
 // Merge folds subscriptions that match the same message into one grant.
 func Merge(subs []*Sub) Grant {
 	g := Grant{NoLocal: true}
+	quiet := 0
 	for _, s := range subs {
+		if s.NoLocal {
+			quiet++
+		}
 		g.QoS = max(g.QoS, s.QoS)
 		g.RetainAsPublished = g.RetainAsPublished || s.RetainAsPublished
 		g.NoLocal = g.NoLocal && s.NoLocal
 		if s.ID > 0 {
 			g.SubIDs = append(g.SubIDs, s.ID)
 		}
+	}
+	if quiet > 0 && !g.NoLocal {
+		own := Merge(slices.DeleteFunc(slices.Clone(subs), func(s *Sub) bool { return s.NoLocal }))
+		g.Own = &own
 	}
 	return g
 }
