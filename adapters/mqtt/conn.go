@@ -292,6 +292,12 @@ func (c *Conn) account() {
 	if n > 0 && !c.slow {
 		c.slow = true
 		c.l.behind = append(c.l.behind, c)
+		if c.l.s.slow.Add(1) == 1 {
+			select {
+			case c.l.s.hurry <- struct{}{}:
+			default:
+			}
+		}
 	}
 }
 

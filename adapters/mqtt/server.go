@@ -61,7 +61,9 @@ type Server struct {
 	o        Options
 	Stats    Stats
 	open     atomic.Int64
-	buffered atomic.Int64 // bytes that sockets have not taken, as last seen
+	buffered atomic.Int64  // bytes that sockets have not taken, as last seen
+	slow     atomic.Int64  // connections in the loops' behind
+	hurry    chan struct{} // the first of them has come
 	draining atomic.Bool
 	hide     atomic.Bool // see told
 
@@ -100,7 +102,7 @@ type loop struct {
 
 // New returns a server for an eventloop.Engine.
 func New(o Options) *Server {
-	return &Server{o: o, stop: make(chan struct{})}
+	return &Server{o: o, stop: make(chan struct{}), hurry: make(chan struct{}, 1)}
 }
 
 // HideReasons says whether clients that are refused hear why; see told. It may change at any time.
@@ -239,19 +241,28 @@ func (s *Server) OnClose(state any, _ error) {
 	s.Stats.Disconnects.Add(1)
 }
 
-const tickEvery = 100 * time.Millisecond
+// The loops are woken for their timers once in a step of their wheels, and more often while sockets do not take what
+// they are given.
+const (
+	tickEvery = wheelStepMs * time.Millisecond
+	tickSlow  = 100 * time.Millisecond
+)
 
 // tick drives the loops' timers.
 func (s *Server) tick() {
 	defer s.wg.Done()
-	t := time.NewTicker(tickEvery)
+	t := time.NewTimer(s.untilTick())
 	defer t.Stop()
 	for {
 		select {
 		case <-s.stop:
 			return
+		case <-s.hurry:
+			t.Reset(s.untilTick())
+			continue
 		case <-t.C:
 		}
+		t.Reset(s.untilTick())
 		now := s.o.Clock.Tick()
 		s.mu.Lock()
 		loops := s.loops
@@ -260,6 +271,13 @@ func (s *Server) tick() {
 			l.b.Post(func() { l.tick(now) })
 		}
 	}
+}
+
+func (s *Server) untilTick() time.Duration {
+	if s.slow.Load() > 0 {
+		return s.o.Clock.Until(tickSlow)
+	}
+	return s.o.Clock.Until(tickEvery)
 }
 
 // tick looks at connections that were slow to take their bytes, and at those whose time is up.
@@ -278,6 +296,7 @@ func (l *loop) tick(now int64) {
 			}
 		}
 	}
+	l.s.slow.Add(int64(len(keep) - len(l.behind)))
 	clear(l.behind[len(keep):])
 	l.behind = keep
 	l.wheel.advance(now, l.judge)

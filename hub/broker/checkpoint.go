@@ -23,14 +23,19 @@ import (
 // A QoS 2 message must not come twice. It has a record while it is in flight, and in the round that sends it the
 // session's position record names the position behind it, until the vector has passed that.
 
-const tickEvery = 100 * time.Millisecond
+const tickEvery = 250 * time.Millisecond
 
 // checkpointTicks is how many ticks make a checkpoint.
-const checkpointTicks = 10
+const checkpointTicks = 4
+
+// timeEveryMs is how often hub time is stored while no message moves it: an idle hub leaves the disk alone. What hangs on
+// it is no more than how long the hub thinks it was away when it comes back with a clock that was set back.
+const timeEveryMs = 60_000
 
 // vector is the hub-wide position, as last stored.
 type vector struct {
 	stored atomic.Pointer[[]int64]
+	timeMs int64 // hub time as last stored; of the tick's goroutine
 }
 
 // markActive has a client's positions looked at in the next checkpoint.
@@ -44,7 +49,7 @@ func (l *Loop) markActive(c *Client) {
 // tick drives time: expiry, delayed wills, blocked readers and checkpoints.
 func (b *Broker) tick() {
 	defer b.wg.Done()
-	t := time.NewTicker(tickEvery)
+	t := time.NewTimer(b.o.Clock.Until(tickEvery))
 	defer t.Stop()
 	for n := 1; ; n++ {
 		select {
@@ -52,6 +57,7 @@ func (b *Broker) tick() {
 			return
 		case <-t.C:
 		}
+		t.Reset(b.o.Clock.Until(tickEvery))
 		now := b.o.Clock.Tick()
 		b.expire(now)
 		if n%checkpointTicks == 0 {
@@ -87,8 +93,10 @@ func (b *Broker) checkpointWith(nowMs int64, ask func(l *Loop) []int64) {
 			vec[i] = min(vec[i], previous[i])
 		}
 	}
-	b.storeVector(vec)
-	b.o.Meta.Put([]byte(keyTime), binary.BigEndian.AppendUint64(nil, uint64(nowMs)))
+	if b.storeVector(vec) || nowMs-b.vector.timeMs >= timeEveryMs {
+		b.o.Meta.Put([]byte(keyTime), binary.BigEndian.AppendUint64(nil, uint64(nowMs)))
+		b.vector.timeMs = nowMs
+	}
 	// Synced here, on the tick's goroutine: the most that a power cut takes from the metadata is one checkpoint.
 	if err := b.o.Meta.Sync(); err != nil {
 		b.log.Error("checkpoint could not be written", "err", err)
@@ -104,14 +112,17 @@ func (b *Broker) positions() []int64 {
 	return at
 }
 
-func (b *Broker) storeVector(vec []int64) {
+// storeVector stores the vector as far as it has moved, and reports whether it has.
+func (b *Broker) storeVector(vec []int64) (moved bool) {
 	old := b.vector.stored.Load()
 	for i, p := range b.parts {
 		if old == nil || vec[i] != (*old)[i] {
 			b.o.Meta.Put(vectorKey(p.Name), binary.BigEndian.AppendUint64(nil, uint64(vec[i])))
+			moved = true
 		}
 	}
 	b.vector.stored.Store(&vec)
+	return moved
 }
 
 // checkpoint stores the positions of the loop's active sessions. It returns the vector of the loop's previous

@@ -52,5 +52,12 @@ func (c *Clock) Tick() int64 {
 	return now
 }
 
+// Until is how long it is until hub time is a multiple of step. Timers that wait for this go off together, and wake the
+// process once.
+func (c *Clock) Until(step time.Duration) time.Duration {
+	since := time.Duration(c.base.Load())*time.Millisecond%step + time.Since(c.start)
+	return step - since%step
+}
+
 // At is the wall-clock form of a hub time in milliseconds, for people and for remote systems.
 func At(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

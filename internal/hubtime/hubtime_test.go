@@ -49,3 +49,23 @@ func TestRaiseNeverGoesBack(t *testing.T) {
 		}
 	})
 }
+
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		floor := time.Now().Add(time.Hour).UnixMilli()/1000*1000 + 130
+		c := New(floor)
+		for _, want := range []time.Duration{120, 250, 250} {
+			d := c.Until(250 * time.Millisecond)
+			if d != want*time.Millisecond {
+				t.Fatalf("%v at %d", d, c.NowMs())
+			}
+			time.Sleep(d)
+			if c.NowMs()%250 != 0 {
+				t.Fatalf("woken at %d", c.NowMs())
+			}
+		}
+		if d := c.Until(100 * time.Millisecond); d != 50*time.Millisecond && d != 100*time.Millisecond {
+			t.Fatalf("%v to the next tenth at %d", d, c.NowMs())
+		}
+	})
+}
