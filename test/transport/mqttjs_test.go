@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edgehub/test/harness/site"
 )
 
 // mqttJS is the version that is fetched from npm, into a folder of its own.
@@ -20,7 +22,8 @@ const e2eEnv = "HUB_TEST_E2E"
 //go:embed testdata/mqttjs.mjs
 var script []byte
 
-// TestMQTTJS: MQTT.js publishes to itself over every transport it has.
+// TestMQTTJS: MQTT.js over every transport it has, in every version: both ways, retained messages, wills, sessions,
+// properties, reasons.
 func TestMQTTJS(t *testing.T) {
 	if os.Getenv(e2eEnv) == "" {
 		t.Skip("fetches MQTT.js from npm: `make e2e` runs it")
@@ -34,7 +37,7 @@ func TestMQTTJS(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "mqttjs.mjs"), script, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := newSite(t)
+	s := &suite{site.New(t, site.Options{WSMax: 100})}
 	for name, args := range map[string][]string{
 		"tcp":         {"mqtt://" + s.Addr()},
 		"tls":         {"mqtts://" + s.TLS, s.CAFile},

@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -96,6 +98,7 @@ func TestMosquitto(t *testing.T) {
 				if err != nil || got != want+"\n" {
 					t.Errorf("%d bytes, %v", len(got), err)
 				}
+				s.mosquittoSession(ctx, t, slices.Concat(c.args, []string{"-V", version}), topic)
 			})
 		}
 	}
@@ -109,6 +112,35 @@ func TestMosquitto(t *testing.T) {
 		if _, err := mosquitto(ctx, t, "mosquitto_pub", append(args, "-t", "x", "-m", "x")...); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
+	}
+}
+
+// mosquittoSession: what is published while a kept session is away, one message as large as there may be, is there when
+// it comes back.
+func (s *suite) mosquittoSession(ctx context.Context, t *testing.T, args []string, topic string) {
+	t.Helper()
+	topic += "/missed"
+	sub := slices.Concat(args, []string{"-i", strings.ReplaceAll(topic, "/", "-"), "-c", "-q", "2", "-t", topic})
+	if args[len(args)-1] == "mqttv5" {
+		sub = append(sub, "-x", "3600")
+	}
+	if _, err := mosquitto(ctx, t, "mosquitto_sub", slices.Concat(sub, []string{"-E"})...); err != nil {
+		t.Fatal(err)
+	}
+	const header, properties = 5 + 2 + 2, 1
+	large := strings.Repeat("x", 1<<20-header-properties-len(topic))
+	file := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(file, []byte(large), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range [][]string{{"-f", file}, {"-m", "small"}} {
+		if _, err := mosquitto(ctx, t, "mosquitto_pub", slices.Concat(args, []string{"-q", "2", "-t", topic}, body)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := mosquitto(ctx, t, "mosquitto_sub", slices.Concat(sub, []string{"-C", "2", "-W", "20"})...)
+	if err != nil || got != large+"\nsmall\n" {
+		t.Errorf("a session got %d bytes, %v", len(got), err)
 	}
 }
 
