@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"edgehub/hub/config"
+	"edgehub/hub/quietlog"
 	"edgehub/hub/server"
 )
 
@@ -54,14 +55,15 @@ func Run(env Env) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	level := &slog.LevelVar{}
-	s, err := server.New(cfg, env.Version, logger(cfg, level, env.Stderr))
+	quiet := quietlog.New(handler(cfg, level, env.Stderr))
+	s, err := server.New(cfg, env.Version, slog.New(quiet))
 	if err != nil {
 		if errors.Is(err, server.ErrUsage) {
 			return env.complain(err, ExitUsage)
 		}
 		return env.complain(err, ExitFailed)
 	}
-	s.Level = level
+	s.Level, s.LogSuppressed = level, quiet.Suppressed
 	notified := make(chan struct{})
 	go func() {
 		defer close(notified)
@@ -163,11 +165,11 @@ func (env *Env) complain(err error, code int) int {
 	return code
 }
 
-func logger(cfg *config.Config, level *slog.LevelVar, w io.Writer) *slog.Logger {
+func handler(cfg *config.Config, level *slog.LevelVar, w io.Writer) slog.Handler {
 	_ = level.UnmarshalText([]byte(cfg.Log.Level)) // validated by config
 	o := &slog.HandlerOptions{Level: level}
 	if cfg.Log.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
+		return slog.NewJSONHandler(w, o)
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	return slog.NewTextHandler(w, o)
 }

@@ -140,6 +140,19 @@ var listenerMetrics = []metric{
 	count("tls_handshakes_evicted_total", "", "TLS handshakes of silent clients that were given up because others waited.", func(s *Server) *atomic.Int64 { return &s.handshakes.Stats.Evicted }),
 }
 
+// hubMetrics are about the process itself.
+var hubMetrics = []metric{
+	{Name: "log_lines_suppressed_total", Kind: admin.Counter, Help: "Lines of the hub's own log left out because many like them came at once.",
+		Read: func(s *Server, put func(float64, ...string)) {
+			n := int64(0)
+			if s.LogSuppressed != nil {
+				n = s.LogSuppressed()
+			}
+			put(float64(n))
+		}},
+	gauge("connections_max", "", "Connections that the hub takes at most: limits.max_connections, or what the descriptors allow.", func(s *Server) float64 { return float64(s.maxConns) }),
+}
+
 // metricGroups are all metrics besides admin.StatusMetrics, under the headings of the reference.
 var metricGroups = []struct {
 	heading string
@@ -149,6 +162,7 @@ var metricGroups = []struct {
 	{"Clients, users and rights", clientMetrics},
 	{"Listeners", listenerMetrics},
 	{"Disk", diskMetrics},
+	{"Process", hubMetrics},
 }
 
 // metrics is everything that /metrics shows.

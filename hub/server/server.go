@@ -74,7 +74,10 @@ type Server struct {
 	auth     *auth.Auth
 
 	// Level is the least severe level that the hub logs; set before Run, nil: fixed.
-	Level    *slog.LevelVar
+	Level *slog.LevelVar
+	// LogSuppressed says how many lines the log has left out; set before Run, nil: none.
+	LogSuppressed func() int64
+
 	reloadMu sync.Mutex // guards running
 	running  *config.Config
 	serving  chan struct{} // closed once the hub serves

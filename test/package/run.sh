@@ -20,6 +20,7 @@ if ((${#missing[@]})); then
 fi
 
 "$here/files.sh"
+"$here/reproducible.sh"
 "$here/completion.sh"
 "$here/syscalls.sh"
 "$here/debian.sh"

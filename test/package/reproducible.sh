@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The same source gives the same bytes: built again in another directory, programs, tarballs and packages are equal to
+# those in dist/.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here/../.."
+. "$here/lib.sh"
+work=$(mktemp -d)
+trap cleanup EXIT
+
+git ls-files -z | tar --null -T - -cf - | tar -C "$work" -xf -
+mkdir -p "$work/dist"
+[[ ! -d dist/tools ]] || cp -r dist/tools "$work/dist/" # nfpm, which is none of what is compared
+# The copy has no history to take the time from.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+archs=(amd64 armhf)
+(cd "$work" && packaging/dist.sh "${archs[@]}" && packaging/package.sh deb "${archs[@]}" && packaging/package.sh rpm "${archs[@]}") >"$work/said" 2>&1 ||
+  die "the second build: $(tail -3 "$work/said")"
+n=0
+while read -r sum file; do
+  [[ $(sha256sum "dist/$file" | cut -d' ' -f1) = "$sum" ]] || die "$file differs when it is built again"
+  n=$((n + 1))
+done <"$work/dist/SHA256SUMS"
+((n == 10)) || die "$n files were compared, not 10"
+say "reproducible: $n programs, tarballs and packages are the same, byte for byte, built twice"
