@@ -417,7 +417,13 @@ func (r *Replicator) probe(ctx context.Context, s Session) (start, error) {
 			return start{}, err
 		}
 	}
-	return k.resolve(ctx, s.Remote(), s.Stored)
+	return k.resolve(ctx, s.Remote(), func(ctx context.Context, from, to uint64) ([]Stored, error) {
+		got, err := s.Stored(ctx, from, to)
+		r.mu.Lock()
+		r.counters.ReadBack += uint64(len(got))
+		r.mu.Unlock()
+		return got, err
+	})
 }
 
 // begin enters Stream where the probe said.

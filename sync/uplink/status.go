@@ -13,6 +13,7 @@ type Counters struct {
 	Acked      uint64 // records acknowledged
 	Connects   uint64 // connections tried
 	Failures   uint64 // connections that could not be made or ended in doubt
+	ReadBack   uint64 // records of the remote that were read to find where to go on
 	Rewound    uint64 // records that the remote had acknowledged and no longer has
 	Skipped    uint64 // records that retention removed before they were sent
 	Duplicates uint64 // acknowledgements that called a record a duplicate

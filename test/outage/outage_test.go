@@ -42,7 +42,8 @@ type site struct {
 	fleet *load.Fleet
 }
 
-func newSite(t *testing.T) *site {
+// newSite prepares one; lines go into the uplink's table.
+func newSite(t *testing.T, lines ...string) *site {
 	t.Helper()
 	s := &site{t: t}
 	var err error
@@ -60,7 +61,7 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(func() { _ = s.proxy.Close() })
 	s.hub = hubtest.New(t, func(c *harness.Config) {
 		c.Streams = []harness.Stream{{Name: stream, Filters: []string{"load/#"}, Partitions: 4}}
-		c.Uplinks = []harness.Uplink{{Name: uplink, URL: "nats://" + addr, Streams: []string{stream}}}
+		c.Uplinks = []harness.Uplink{{Name: uplink, URL: "nats://" + addr, Streams: []string{stream}, Lines: lines}}
 	})
 	s.fleet = load.New(load.Options{Addr: s.hub.Addr(), Name: "p", Publishers: 20, Rate: 3000,
 		QoS: func(p int) byte { return byte(1 + p/2%2) }})
@@ -84,15 +85,21 @@ func (s *site) status() harness.Status {
 	return st
 }
 
-// remoteAcked is the number of records that the remote has acknowledged.
-func (s *site) remoteAcked() int64 {
+// link is the uplink's status.
+func (s *site) link() harness.UplinkStatus {
+	s.t.Helper()
 	st := s.status()
 	u, ok := st.Uplink(uplink)
 	if !ok {
 		s.t.Fatalf("status does not know the uplink: %+v", st.Uplinks)
 	}
+	return u
+}
+
+// remoteAcked is the number of records that the remote has acknowledged.
+func (s *site) remoteAcked() int64 {
 	n := int64(0)
-	for _, last := range u.Acked {
+	for _, last := range s.link().Acked {
 		n += last + 1
 	}
 	return n

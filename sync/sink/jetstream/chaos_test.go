@@ -49,11 +49,40 @@ func (h *hub) feed(n int, every time.Duration) (stop func()) {
 
 func (l *link) acked() uint64 { return l.Status().Counters.Acked }
 
+// stallMax is how long an uplink with something to send, and a remote that is up,
+// may come no further: neither an acknowledgement, nor a record that a resume
+// reads back. How long all of it takes is the machine's matter.
+const stallMax = 10 * time.Second
+
+// moves waits until ok, and fails when the uplink stalls.
+func (l *link) moves(what string, ok func() bool) {
+	l.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	var done uint64
+	since := time.Now()
+	for !ok() {
+		<-tick.C
+		if c := l.Status().Counters; c.Acked+c.ReadBack != done {
+			done, since = c.Acked+c.ReadBack, time.Now()
+		}
+		if time.Since(since) > stallMax {
+			l.t.Fatalf("%s: nothing has moved for %s: %+v", what, stallMax, l.Status())
+		}
+	}
+}
+
 // progress waits until n more records are acknowledged.
 func (l *link) progress(n uint64) {
 	l.t.Helper()
 	was := l.acked()
-	until(l.t, time.Minute, "progress", func() bool { return l.acked() >= was+n })
+	l.moves("progress", func() bool { return l.acked() >= was+n })
+}
+
+// drains waits until all is acknowledged.
+func (l *link) drains() {
+	l.t.Helper()
+	l.moves("drained", l.drained)
 }
 
 // troubled waits until the link has noticed that something is wrong.
@@ -96,7 +125,7 @@ func TestServerKilledUnderLoad(t *testing.T) {
 	}
 	l.progress(5000)
 	stop()
-	until(t, 20*time.Second, "drained", l.drained)
+	l.drains()
 	t.Logf("%d records compared, %+v", h.compare(c.url()), l.Status().Counters)
 }
 
@@ -118,7 +147,7 @@ func TestServerFrozenUnderLoad(t *testing.T) {
 	c.signal(syscall.SIGCONT)
 	l.progress(5000)
 	stop()
-	until(t, 20*time.Second, "drained", l.drained)
+	l.drains()
 	t.Logf("%d records compared, %+v", h.compare(c.url()), l.Status().Counters)
 }
 
@@ -139,7 +168,7 @@ func TestBlackHoleUnderLoad(t *testing.T) {
 	}
 	l.progress(5000)
 	stop()
-	until(t, 20*time.Second, "drained", l.drained)
+	l.drains()
 	t.Logf("%d records compared, %+v", h.compare(c.url()), l.Status().Counters)
 }
 
@@ -191,7 +220,7 @@ func TestHubAndServerKilled(t *testing.T) {
 	}
 	l := h.uplink(c.url(), settings{})
 	h.append(10)
-	until(t, 20*time.Second, "drained", l.drained)
+	l.drains()
 	t.Logf("%d records compared", h.compare(c.url()))
 }
 

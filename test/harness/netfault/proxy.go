@@ -4,8 +4,10 @@
 package netfault
 
 import (
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,9 +33,13 @@ type Proxy struct {
 
 	mu      sync.Mutex
 	mode    Mode                  // guarded by mu
+	link    Link                  // guarded by mu; of connections made from now on
 	changed chan struct{}         // guarded by mu; closed when mode changes
 	conns   map[net.Conn]struct{} // guarded by mu; nil once closed
 	wg      sync.WaitGroup
+
+	accepted  atomic.Int64
+	forwarded atomic.Int64
 }
 
 // Listen starts a proxy on addr that forwards to target.
@@ -58,6 +64,20 @@ func (p *Proxy) Set(m Mode) {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
+
+// Slow gives the network of the connections made from now on a speed, a delay and
+// losses. The zero Link takes them away.
+func (p *Proxy) Slow(l Link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.link = l
+}
+
+// Accepted is how many connections were made.
+func (p *Proxy) Accepted() int64 { return p.accepted.Load() }
+
+// Forwarded is how many bytes the target was given.
+func (p *Proxy) Forwarded() int64 { return p.forwarded.Load() }
 
 // Cut resets every connection; the listener stays.
 func (p *Proxy) Cut() {
@@ -115,6 +135,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
+		p.accepted.Add(1)
 		if p.track(c) {
 			p.wg.Go(func() { p.serve(c) })
 		}
@@ -156,13 +177,29 @@ func (p *Proxy) serve(client net.Conn) {
 	var once sync.Once
 	doom := func() { once.Do(func() { close(doomed) }) }
 	var wg sync.WaitGroup
-	wg.Go(func() { p.pump(server, client, doomed, doom) })
-	wg.Go(func() { p.pump(client, server, doomed, doom) })
+	p.mu.Lock()
+	link := p.link
+	p.mu.Unlock()
+	up, down := counted{server, &p.forwarded}, net.Conn(client)
+	if link != (Link{}) {
+		// The buffers of the kernel here are not those of the link.
+		_ = client.(*net.TCPConn).SetReadBuffer(kernelBytes)
+		_ = server.(*net.TCPConn).SetReadBuffer(kernelBytes)
+		shapedUp, shapedDown := newShaper(up, link, 1), newShaper(down, link, 2)
+		defer shapedUp.stop()
+		defer shapedDown.stop()
+		wg.Go(func() { p.pump(shapedUp, client, doomed, doom) })
+		wg.Go(func() { p.pump(shapedDown, server, doomed, doom) })
+		wg.Wait()
+		return
+	}
+	wg.Go(func() { p.pump(up, client, doomed, doom) })
+	wg.Go(func() { p.pump(down, server, doomed, doom) })
 	wg.Wait()
 }
 
 // pump forwards from src to dst until either ends.
-func (p *Proxy) pump(dst, src net.Conn, doomed <-chan struct{}, doom func()) {
+func (p *Proxy) pump(dst io.WriteCloser, src net.Conn, doomed <-chan struct{}, doom func()) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := src.Read(buf)
