@@ -237,27 +237,7 @@ func (s *Server) Health() api.Health {
 		h.State = api.HealthDegraded
 		h.Reasons = append(h.Reasons, api.Reason{What: what, Why: why, Cure: cure})
 	}
-	for _, x := range s.streams.Streams {
-		n := 0
-		for _, p := range x.Partitions {
-			n += len(p.Log.Damage())
-		}
-		if n > 0 {
-			add("stream "+x.Name, fmt.Sprintf("%d damaged ranges", n), "hubctl stream verify "+x.Name+" names them; the rest is served; with the hub stopped, hubctl stream repair puts an end to it")
-		}
-		for _, p := range x.Partitions {
-			if at, err := p.Log.Unread(); err != nil {
-				add("stream "+x.Name, fmt.Sprintf("%s cannot be read from offset %d: %v", p.Name, at, err),
-					"nothing is skipped: whoever reads there waits, and goes on once the disk reads again; look at the disk (dmesg, smartctl), and give up what it never will with hubctl stream repair "+x.Name+", with the hub stopped")
-			}
-		}
-		if !x.Configured && !x.Gone() {
-			add("stream "+x.Name, "its data is kept but the configuration no longer has it", "add it to the configuration again, or hubctl stream delete "+x.Name)
-		}
-		if x.Full() {
-			add("stream "+x.Name, "full: new messages are refused", "raise retention.max_bytes, or set retention.full to drop-oldest")
-		}
-	}
+	s.streamHealth(add)
 	for name, n := range s.lost {
 		add("stream "+name, fmt.Sprintf("%d records are gone that were there at the last, clean stop", n), "restore them from a backup; an uplink starts a new epoch")
 	}
@@ -287,6 +267,31 @@ func (s *Server) Health() api.Health {
 		h.Reasons = append(h.Reasons, api.Reason{What: "hub", Why: "stopping"})
 	}
 	return h
+}
+
+// streamHealth says what is wrong with the streams.
+func (s *Server) streamHealth(add func(what, why, cure string)) {
+	for _, x := range s.streams.Streams {
+		n := 0
+		for _, p := range x.Partitions {
+			n += len(p.Log.Damage())
+		}
+		if n > 0 {
+			add("stream "+x.Name, fmt.Sprintf("%d damaged ranges", n), "hubctl stream verify "+x.Name+" names them; the rest is served; with the hub stopped, hubctl stream repair puts an end to it")
+		}
+		for _, p := range x.Partitions {
+			if at, err := p.Log.Unread(); err != nil {
+				add("stream "+x.Name, fmt.Sprintf("%s cannot be read from offset %d: %v", p.Name, at, err),
+					"nothing is skipped: whoever reads there waits, and goes on once the disk reads again; look at the disk (dmesg, smartctl), and give up what it never will with hubctl stream repair "+x.Name+", with the hub stopped")
+			}
+		}
+		if !x.Configured && !x.Gone() {
+			add("stream "+x.Name, "its data is kept but the configuration no longer has it", "add it to the configuration again, or hubctl stream delete "+x.Name)
+		}
+		if x.Full() {
+			add("stream "+x.Name, "full: new messages are refused", "raise retention.max_bytes, or set retention.full to drop-oldest")
+		}
+	}
 }
 
 // uplinkHealth says what is wrong with an uplink.

@@ -149,47 +149,12 @@ func (r *resolver) fromEmpty() (start, error) {
 	return start{}, &BlockedError{CausePurged, fmt.Sprintf("remote stream %s was emptied after sequence %d", r.remote.Name, r.remote.Last), resume}
 }
 
-// fromStored finds an anchor (the newest Hub-Positions, or else the persisted
-// checkpoint) and walks forward over every record after what it covers.
+// fromStored finds an anchor and walks forward over every record after what it
+// covers.
 func (r *resolver) fromStored(ctx context.Context) (start, error) {
-	own, top, err := r.own(ctx)
+	back, newest, err := r.behindAnchor(ctx)
 	if err != nil {
 		return start{}, err
-	}
-	var back []Stored
-	var anchor *positions
-	if own == nil || r.remote.Last-own.Seq > positionsEvery {
-		if back, anchor, err = r.readBack(ctx); err != nil {
-			return start{}, err
-		}
-	}
-	if own != nil && (anchor == nil || own.Seq > anchor.Seq) {
-		anchor = own
-	}
-	newest := top
-	if n := len(back); n > 0 {
-		newest = back[n-1]
-	}
-	if anchor == nil {
-		// Foreign records explain a missing anchor better than deleted ones do.
-		for _, m := range back {
-			if m.Found && !r.ours(m.ID) && !r.accept[CauseForeign] {
-				return start{}, r.foreign(m)
-			}
-		}
-		var sure bool
-		if back, sure = r.afterCheckpoint(back); !sure && !r.accept[CauseGap] && !r.accept[CauseForeign] {
-			return start{}, r.gap("none of the newest tells the positions")
-		}
-		r.fromCursors()
-	} else {
-		r.anchorAt(anchor.List)
-		if back, err = r.extend(ctx, back, anchor.Seq+1); err != nil {
-			return start{}, err
-		}
-		if n := len(back); n > 0 {
-			newest = back[n-1]
-		}
 	}
 	for _, m := range back {
 		if m.Found {
@@ -205,6 +170,55 @@ func (r *resolver) fromStored(ctx context.Context) (start, error) {
 		s.newest = newest.Digest
 	}
 	return s, err
+}
+
+// behindAnchor takes the positions of an anchor (what this directory knows by
+// itself, or the newest Hub-Positions, whichever covers more; else the persisted
+// cursors), and returns the records behind it and the newest of all.
+func (r *resolver) behindAnchor(ctx context.Context) (back []Stored, newest Stored, err error) {
+	anchor, newest, err := r.own(ctx)
+	if err != nil {
+		return nil, newest, err
+	}
+	if anchor == nil || r.remote.Last-anchor.Seq > positionsEvery {
+		var told *positions
+		if back, told, err = r.readBack(ctx); err != nil {
+			return nil, newest, err
+		}
+		if anchor == nil || told != nil && told.Seq > anchor.Seq {
+			anchor = told
+		}
+	}
+	if n := len(back); n > 0 {
+		newest = back[n-1]
+	}
+	if anchor == nil {
+		back, err = r.withoutAnchor(back)
+		return back, newest, err
+	}
+	r.anchorAt(anchor.List)
+	back, err = r.extend(ctx, back, anchor.Seq+1)
+	if n := len(back); n > 0 {
+		newest = back[n-1]
+	}
+	return back, newest, err
+}
+
+// withoutAnchor takes the persisted cursors for the positions, where that is sure
+// or the operator said so.
+func (r *resolver) withoutAnchor(back []Stored) ([]Stored, error) {
+	// Foreign records explain a missing anchor better than deleted ones do.
+	for _, m := range back {
+		if m.Found && !r.ours(m.ID) && !r.accept[CauseForeign] {
+			return nil, r.foreign(m)
+		}
+	}
+	back, sure := r.afterCheckpoint(back)
+	if !sure && !r.accept[CauseGap] && !r.accept[CauseForeign] {
+		return nil, r.gap("none of the newest tells the positions")
+	}
+	r.fromCursors()
+	return back, nil
 }
 
 // own returns the positions that this directory knows by itself and the record at

@@ -60,7 +60,7 @@ func newShaper(dst io.WriteCloser, link Link, seed uint64) *shaper {
 	} else {
 		onWay += 1024
 	}
-	s := &shaper{dst: dst, link: link, rng: rand.New(rand.NewPCG(seed, 5)), wire: make(chan packet, onWay), quit: make(chan struct{})} //nolint:gosec // losses are to be the same each time
+	s := &shaper{dst: dst, link: link, rng: rand.New(rand.NewPCG(seed, 5)), wire: make(chan packet, onWay), quit: make(chan struct{})}
 	s.end = sync.OnceFunc(func() { close(s.quit) })
 	s.wg.Go(s.deliver)
 	return s
