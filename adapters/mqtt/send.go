@@ -18,7 +18,7 @@ func (c *Conn) Send(d *broker.Delivery) bool {
 		return true // it stays in flight, and is sent again after the reconnect
 	}
 	c.sent++
-	if d.Shared != nil && len(d.SubIDs) == 0 && !d.Dup && (c.extra == nil || c.extra.given == nil) {
+	if d.Shared != nil && len(d.SubIDs) == 0 && !d.Dup {
 		return c.sendShared(d)
 	}
 	out := c.packet(d)
@@ -77,6 +77,14 @@ func (c *Conn) sendShared(d *broker.Delivery) bool {
 	}
 	if c.maxPacket > 0 && len(v.Bytes) > int(c.maxPacket) {
 		return false
+	}
+	if c.extra != nil && c.extra.given != nil && (c.maxPacket == 0 || len(v.Bytes)+aliasBytes <= int(c.maxPacket)) {
+		out := packet.PublishOut{Topic: d.Msg.Topic}
+		if c.alias(&out); out.Alias > 0 {
+			c.queue(packet.AppendAliased(c.buffer(), v.Bytes, len(d.Msg.Topic), d.ID, out.Alias, out.Topic != nil))
+			c.early()
+			return true
+		}
 	}
 	b := c.buffer()
 	at := len(b)

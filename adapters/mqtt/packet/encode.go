@@ -165,6 +165,42 @@ func AppendPublish(dst []byte, version byte, p *PublishOut) []byte {
 	return append(dst, p.Payload...)
 }
 
+// AppendAliased appends the PUBLISH of version 5 that another receiver gets with a topic alias: full is what AppendPublish
+// made without one, with a topic of topicLen bytes. The topic itself is left out unless withTopic, which sets the alias. What
+// receivers have in common is so encoded once, and copied.
+func AppendAliased(dst, full []byte, topicLen int, id, alias uint16, withTopic bool) []byte {
+	at := 1 + remainingLen(len(full))
+	props := at + 2 + topicLen
+	ided := full[0]&6 != 0
+	if ided {
+		props += 2
+	}
+	// AppendPublish writes lengths in their shortest form, so this reads what it wrote.
+	n, w := binary.Uvarint(full[props:])
+	rest := full[props+w:]
+	topic := full[at : at+2+topicLen]
+	if !withTopic {
+		topic = emptyTopic
+	}
+	longer := uint32(n) + aliasLen
+	remaining := len(topic) + varintLen(longer) + aliasLen + len(rest)
+	if ided {
+		remaining += 2
+	}
+	dst = appendVarint(append(dst, full[0]), uint32(remaining))
+	dst = append(dst, topic...)
+	if ided {
+		dst = append(dst, byte(id>>8), byte(id))
+	}
+	dst = appendProp16(appendVarint(dst, longer), propTopicAlias, alias)
+	return append(dst, rest...)
+}
+
+// aliasLen is the length of the property.
+const aliasLen = 3
+
+var emptyTopic = []byte{0, 0}
+
 // PublishIDOffset returns where the packet identifier is in a packet of QoS 1 or 2 that AppendPublish made with a topic of this
 // length: with it one encoded packet serves many receivers.
 func PublishIDOffset(packetSize, topicLen int) int {

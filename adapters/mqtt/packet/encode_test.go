@@ -2,10 +2,13 @@ package packet
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"edgehub/hub/message"
 
 	mochi "github.com/mochi-mqtt/server/v2/packets"
 )
@@ -88,6 +91,38 @@ func TestConnackProperties(t *testing.T) {
 		!p.SharedSubAvailableFlag || p.SharedSubAvailable != 0 || p.ServerKeepAlive != 30 || p.ResponseInfo != "resp" ||
 		p.ServerReference != "other:1883" || p.AuthenticationMethod != "m" || p.AuthenticationData == nil {
 		t.Errorf("read back: %+v", p)
+	}
+}
+
+// An aliased packet made from another receiver's is the one that would have been encoded for this receiver alone, but for
+// the place of the property.
+func TestAppendAliased(t *testing.T) {
+	for _, size := range []int{0, 90, 115, 120, 16300, 16380} {
+		for _, props := range []*message.Props{nil, {ContentType: []byte("text"), User: user("k", "2", "k", "1")},
+			{Correlation: bytes.Repeat([]byte("c"), 123)}} {
+			for qos := range byte(3) {
+				for _, with := range []bool{true, false} {
+					out := PublishOut{QoS: qos, Retain: size == 90, Topic: []byte("a/topic"), Payload: make([]byte, size), Props: props,
+						HasExpiry: size == 120, ExpiryS: 7}
+					if qos > 0 {
+						out.ID = 1
+					}
+					full := AppendPublish(nil, V5, &out)
+					if qos > 0 {
+						out.ID = 513
+					}
+					got := AppendAliased([]byte("x"), full, len(out.Topic), out.ID, 9, with)[1:]
+					if out.Alias = 9; !with {
+						out.Topic = nil
+					}
+					want := AppendPublish(nil, V5, &out)
+					a, b := read(t, V5, got), read(t, V5, want)
+					if len(got) != len(want) || fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", b) {
+						t.Fatalf("size %d, QoS %d, topic %v: got % x, want % x", size, qos, with, got[:40], want[:40])
+					}
+				}
+			}
+		}
 	}
 }
 

@@ -17,11 +17,13 @@ import (
 )
 
 // stricter are the causes for which this package refuses what the oracle lets through: the oracle looks for them elsewhere or not at
-// all. Every other refusal must be the oracle's too.
+// all (of properties that are there twice it sees the last alone: an alias of 0 before another). Every other refusal must be
+// the oracle's too.
 var stricter = []*Error{
 	ErrTrailing, ErrPropertyDup, ErrPropertyBool, ErrPropertyLen, ErrProperty, ErrLength, ErrLengthForm, ErrReasonCode, ErrResponseTopic,
 	ErrSubOptions, ErrRetainHandling, ErrNoLocalShared, ErrFilterEmpty, ErrClientID, ErrReceiveMax, ErrMaxPacket, ErrAuthData,
 	ErrAuthMethod, ErrWillTopic, ErrSubID, ErrWillFlags, ErrTypeVersion, ErrPasswordAlone,
+	ErrAlias,
 }
 
 // oracle decodes and validates a packet with an independent implementation; a panic in there is an error.
