@@ -2,12 +2,15 @@ package broker
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"sort"
 	"sync"
 
+	"edgehub/hub/message"
 	"edgehub/hub/session"
 	"edgehub/hub/stream"
+	"edgehub/storage/seglog"
 )
 
 // OfflineStream is the internal stream that messages are copied to which sessions still have to receive when their
@@ -55,6 +58,8 @@ type run struct {
 // offline is the index of the copies and the account of the sessions that they are for.
 type offline struct {
 	to *partition // of the internal stream; nil: there is none, and nothing is copied
+	// slack is by how much at least a stream may exceed its limit while copies are made. Set at the start only.
+	slack struct{ bytes, records int64 }
 
 	// mu guards what follows. It is a leaf.
 	mu    sync.RWMutex
@@ -71,6 +76,7 @@ type offline struct {
 }
 
 func (o *offline) init(b *Broker) {
+	o.slack.bytes, o.slack.records = overrunBytes, overrunRecords
 	o.users = map[string]*queued{}
 	o.runs = make([][]run, len(b.parts))
 	for _, p := range b.parts {
@@ -187,7 +193,7 @@ func (r *recovery) offline() error {
 			r.drop(key)
 		case o.to == nil || p == nil || x.at < o.to.Log.First() || x.end > o.to.Log.Next():
 			r.leave(key) // of a stream that is no more, or the power cut that took the copies has left the segment
-		case slices.ContainsFunc(o.runs[p.ID], func(y run) bool { return y.from < x.to && x.from < y.to }):
+		case overlaps(o.runs[p.ID], x):
 			r.leave(key)
 		default:
 			o.runs[p.ID] = append(o.runs[p.ID], x)
@@ -197,7 +203,71 @@ func (r *recovery) offline() error {
 	for part := range o.runs {
 		slices.SortFunc(o.runs[part], func(a, b run) int { return int(min(max(a.from-b.from, -1), 1)) })
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return r.adopt()
+}
+
+// adopt takes up copies behind those that the index knows, if their records are gone from where they were: a backup has
+// its logs as of different moments, and may have the index from before a segment went, and the rest from after. Copies of
+// a record that is still there are of an attempt that a kill ended.
+func (r *recovery) adopt() error {
+	o := &r.b.offline
+	if o.to == nil {
+		return nil
+	}
+	at := o.to.Log.First()
+	o.eachRun(func(_ uint32, x run) { at = max(at, x.end) })
+	found := make([][]run, len(r.b.parts))
+	var cur run
+	var part *partition
+	end := func() {
+		if part == nil || cur.n == 0 || cur.to > part.Log.First() || overlaps(o.runs[part.ID], cur) {
+			return
+		}
+		// Of two attempts the later one is whole.
+		found[part.ID] = append(slices.DeleteFunc(found[part.ID], func(x run) bool { return overlaps([]run{x}, cur) }), cur)
+	}
+	var buf []byte
+	for at < o.to.Log.Next() {
+		var err error
+		if buf, err = o.to.Log.Read(at, readBytes, buf[:0]); err != nil {
+			return fmt.Errorf("read %s from %d: %w", o.to.Name, at, err)
+		}
+		before := at
+		for rec := range seglog.Records(buf) {
+			if rec.Offset < at {
+				continue
+			}
+			at = rec.Offset + 1
+			place, ok := message.PeekPlace(rec.Headers)
+			sp := r.b.o.Streams.Partition(string(place.Partition))
+			if !ok || sp == nil {
+				continue
+			}
+			p, size := r.b.parts[sp.ID], copySize(&rec)
+			if p != part || place.Offset < cur.to || rec.Offset != cur.end || cur.n >= runCopies || cur.bytes >= runBytes {
+				end()
+				part, cur = p, run{from: place.Offset, at: rec.Offset}
+			}
+			cur.to, cur.end, cur.n, cur.bytes = place.Offset+1, at, cur.n+1, cur.bytes+size
+		}
+		if at == before {
+			break
+		}
+	}
+	end()
+	for part, list := range found {
+		for _, x := range list {
+			r.b.addRuns(uint32(part), x.from, x.to, []run{x})
+		}
+	}
+	return nil
+}
+
+func overlaps(runs []run, x run) bool {
+	return slices.ContainsFunc(runs, func(y run) bool { return y.from < x.to && x.from < y.to })
 }
 
 // OfflineBytes is the size of the copies on disk.

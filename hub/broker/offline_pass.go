@@ -34,7 +34,7 @@ func (b *Broker) keepOffline(p *partition, seg seglog.SegmentInfo, ask asker) er
 	}
 	s, err := b.needed(p.ID, seg.Next, ask)
 	if err != nil {
-		if overrun(p) { // nobody could say what is lost: readers count what they miss
+		if o.overrun(p) { // nobody could say what is lost: readers count what they miss
 			return nil
 		}
 		return fmt.Errorf("broker: keep messages for sessions: %w", err)
@@ -55,20 +55,20 @@ func (b *Broker) keepOffline(p *partition, seg seglog.SegmentInfo, ask asker) er
 }
 
 // overrun reports that a stream is so far above its limit that its segments have to go at once.
-func overrun(p *partition) bool {
+func (o *offline) overrun(p *partition) bool {
 	lim := p.Stream.Limits()
 	var bytes, records int64
 	for _, x := range p.Stream.Partitions {
 		bytes += x.Log.Bytes()
 		records += x.Log.Next() - x.Log.First()
 	}
-	return lim.MaxBytes > 0 && bytes > lim.MaxBytes+max(lim.MaxBytes/overrunShare, overrunBytes) ||
-		lim.MaxRecords > 0 && records > lim.MaxRecords+max(lim.MaxRecords/overrunShare, overrunRecords)
+	return lim.MaxBytes > 0 && bytes > lim.MaxBytes+max(lim.MaxBytes/overrunShare, o.slack.bytes) ||
+		lim.MaxRecords > 0 && records > lim.MaxRecords+max(lim.MaxRecords/overrunShare, o.slack.records)
 }
 
 // copySegment goes through a segment once.
 func (b *Broker) copySegment(p *partition, seg seglog.SegmentInfo, s *snapshot) error {
-	w := &copier{b: b, p: p, late: overrun(p)}
+	w := &copier{b: b, p: p, late: b.offline.overrun(p)}
 	defer s.forget()
 	defer w.abandon()
 	err := b.scanSegment(p, seg, s, func(rec *seglog.Record) error {
@@ -90,7 +90,7 @@ func (b *Broker) copySegment(p *partition, seg seglog.SegmentInfo, s *snapshot) 
 		err = w.finish()
 	}
 	if err != nil {
-		if !overrun(p) {
+		if !b.offline.overrun(p) {
 			return err
 		}
 		b.log.Error("messages for absent sessions could not be copied, and their segment has to go", "partition", p.Name, "base", seg.Base, "err", err)
@@ -233,7 +233,7 @@ func (w *copier) flush() error {
 	w.runs = append(w.runs, w.cur)
 	w.b.Stats.OfflineCopied.Add(int64(w.cur.n))
 	w.cur = run{}
-	w.late = w.late || overrun(w.p)
+	w.late = w.late || w.b.offline.overrun(w.p)
 	return nil
 }
 

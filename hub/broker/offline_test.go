@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgehub/hub/auth"
 	"edgehub/hub/stream"
 	"edgehub/internal/vfs/vfstest"
 )
@@ -389,5 +390,76 @@ func TestOfflineCopyFails(t *testing.T) {
 	r.settle()
 	if info, _ := r.b.Session("s"); info.Queued.Messages != 0 {
 		t.Errorf("%+v", info.Queued)
+	}
+}
+
+// A copy of the data directory can have the metadata from before a segment went and the logs from after: the copies are
+// found without their index. Those of an attempt that failed are not taken for more than they are.
+func TestOfflineWithoutItsIndex(t *testing.T) {
+	r := newRig(t, oneStream, 1)
+	r.away("s", SubRequest{Filter: "a", QoS: 2})
+	p := r.connect(0, ConnectRequest{ClientID: "p"})
+	r.flood(p, "a", "m", 600, 2)
+	part := r.part("a")
+	if err := r.b.Roll(part.Partition); err != nil {
+		t.Fatal(err)
+	}
+	r.fs.Add(vfstest.Fault{Op: vfstest.OpWrite, Pattern: "*.log", Err: errInjected, After: 2, Count: 1})
+	if err := r.b.keepOffline(part, part.Log.Segments()[0], r.askNow); err == nil {
+		t.Fatal("the third write failed and the segment may go")
+	}
+	r.fs.Clear()
+	r.checkpoint()
+	r.checkpoint()
+	before := r.meta.kill(0)
+	r.trim(part)
+	r.flood(p, "a", "n", 5, 2)
+	r.disk, r.meta = r.disk.Kill(), before
+	r.start(1)
+	s := r.connect(0, persistent("s"))
+	wantTexts(t, s.answerAll(), slices.Concat(texted("m", 600), texted("n", 5))...)
+}
+
+// A stream that is far above its limit has its segments go without copies. What each session loses is counted.
+func TestOfflineIsLate(t *testing.T) {
+	specs := slices.Clone(oneStream)
+	specs[0].MaxRecords = 10
+	r := newRig(t, specs, 1)
+	r.b.offline.slack.records = 100
+	r.away("s", SubRequest{Filter: "a", QoS: 1})
+	r.away("t", SubRequest{Filter: "#", QoS: 1})
+	p := r.connect(0, ConnectRequest{ClientID: "p"})
+	r.flood(p, "a", "m", 20, 1)
+	r.trim(r.part("a"))
+	r.flood(p, "a", "late", 300, 1)
+	r.trim(r.part("a"))
+	r.flood(p, "a", "n", 20, 1)
+	r.trim(r.part("a"))
+	if n := r.b.Stats.OfflineLate.Load(); n != 600 {
+		t.Errorf("%d counted, want 300 for each of two sessions", n)
+	}
+	if x, _ := r.b.Session("t"); x.Queued.Dropped != 300 || x.Queued.Messages != 40 {
+		t.Errorf("%+v", x.Queued)
+	}
+	s := r.connect(0, persistent("s"))
+	wantTexts(t, s.answerAll(), slices.Concat(texted("m", 20), texted("n", 20))...)
+}
+
+// Rights count when the copies are made: what a session may not receive is not kept for it.
+func TestOfflineHeedsRights(t *testing.T) {
+	r := newRig(t, oneStream, 1)
+	r.away("s", SubRequest{Filter: "#", QoS: 1})
+	p := r.connect(0, ConnectRequest{ClientID: "p"})
+	p.pub("open/1", "x", 1, 1)
+	p.pub("closed/1", "y", 1, 2)
+	p.answerAll()
+	acl, err := auth.ParseACL("acl", "allow everyone subscribe open/#\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.b.o.Rights = func(user, client string) *auth.Rights { return acl.Rights(user, nil, client) }
+	r.trim(r.part("open/1"))
+	if n := r.copies(); n != 1 {
+		t.Fatalf("%d copies", n)
 	}
 }

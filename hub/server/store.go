@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"edgehub/hub/admin/api"
+	"edgehub/hub/broker"
 	"edgehub/hub/stream"
 	"edgehub/storage/inspect"
 	"edgehub/storage/meta"
@@ -19,7 +20,11 @@ import (
 func (s *Server) Verify(ctx context.Context, name string, fn func(inspect.Finding)) (inspect.Summary, error) {
 	logs := []*seglog.Log{s.meta.Log()}
 	if name != inspect.MetaStream {
-		x, err := s.find(name)
+		find := s.find
+		if name == broker.OfflineStream || name == broker.RetainedStream {
+			find = s.streams.Stream
+		}
+		x, err := find(name)
 		if err != nil {
 			return inspect.Summary{}, err
 		}
