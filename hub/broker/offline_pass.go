@@ -171,7 +171,6 @@ type copier struct {
 	late bool       // the stream has run over its limit: no more copies
 	runs []run
 	cur  run
-	part []byte
 
 	mu   sync.Mutex
 	wg   sync.WaitGroup
