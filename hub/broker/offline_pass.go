@@ -34,7 +34,7 @@ func (b *Broker) keepOffline(p *partition, seg seglog.SegmentInfo, ask asker) er
 	}
 	s, err := b.needed(p.ID, seg.Next, ask)
 	if err != nil {
-		if o.overrun(p) { // nobody could say what is lost: readers count what they miss
+		if o.overrun(p) && !b.isStopping() { // nobody could say what is lost: readers count what they miss
 			return nil
 		}
 		return fmt.Errorf("broker: keep messages for sessions: %w", err)
@@ -52,6 +52,16 @@ func (b *Broker) keepOffline(p *partition, seg seglog.SegmentInfo, ask asker) er
 		return b.o.Meta.Commit()
 	}
 	return nil
+}
+
+// isStopping reports that nobody answers any more: what is not done by now is for the next start.
+func (b *Broker) isStopping() bool {
+	select {
+	case <-b.stop:
+		return true
+	default:
+		return false
+	}
 }
 
 // overrun reports that a stream is so far above its limit that its segments have to go at once.

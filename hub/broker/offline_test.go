@@ -463,3 +463,73 @@ func TestOfflineHeedsRights(t *testing.T) {
 		t.Fatalf("%d copies", n)
 	}
 }
+
+// Many sessions that are away cost references: a command is copied once for all of them, and the metadata say nothing of
+// it that grows with their number.
+func TestOfflineCostsReferences(t *testing.T) {
+	r := newRig(t, oneStream, 1)
+	const sessions, commands = 2000, 300
+	for i := range sessions {
+		r.away(fmt.Sprint("s", i), SubRequest{Filter: "cmd/#", QoS: 1})
+	}
+	p := r.connect(0, ConnectRequest{ClientID: "p"})
+	r.flood(p, "telemetry", "t", 2000, 0)
+	r.flood(p, "cmd/1", "c", commands, 1)
+	r.checkpoint()
+	keys := len(r.meta.keys(""))
+	r.trim(r.part("cmd/1"))
+	if n := r.copies(); n != commands {
+		t.Errorf("%d copies of %d commands", n, commands)
+	}
+	if n := len(r.meta.keys("")) - keys; n > commands/runCopies+1 {
+		t.Errorf("%d keys more in the metadata", n)
+	}
+	for _, id := range []string{"s0", "s1999"} {
+		s := r.connect(0, persistent(id))
+		wantTexts(t, s.answerAll(), texted("c", commands)...)
+	}
+}
+
+// A retained message that a new subscriber has been sent and has not acknowledged comes again after its segment, too.
+func TestOfflineOfARetainedMessageInFlight(t *testing.T) {
+	for _, qos := range []byte{1, 2} {
+		r := newRig(t, oneStream, 1)
+		p := r.connect(0, ConnectRequest{ClientID: "p"})
+		p.publish(pkt{topic: "a", payload: "kept", qos: 2, id: 1, retain: true})
+		p.answerAll()
+		s := r.connect(0, persistent("s"))
+		s.subscribe(qos, "a")
+		r.settle()
+		sent := kinds(s.take(), "publish")
+		s.drop()
+		r.settle()
+		r.trim(r.part("a"))
+		r.kill()
+		s = r.connect(0, persistent("s"))
+		got := s.answerAll()
+		if len(sent) != 1 || len(got) != 1 || !got[0].dup || !got[0].retain || got[0].id != sent[0].id || got[0].payload != "kept" {
+			t.Errorf("QoS %d: sent %v, again %v", qos, sent, got)
+		}
+	}
+}
+
+// A message of a shared subscription that a member has not acknowledged goes to another one after its segment went
+// [MQTT-4.8.2-5].
+func TestOfflineOfAMemberThatLeaves(t *testing.T) {
+	r := newRig(t, oneStream, 2)
+	a := r.connect(0, ConnectRequest{ClientID: "a"})
+	a.subscribe(1, "$share/g/t")
+	r.settle()
+	p := r.connect(1, ConnectRequest{ClientID: "p"})
+	r.flood(p, "t", "m", 5, 1)
+	if n := len(kinds(a.take(), "publish")); n != 5 {
+		t.Fatalf("%d given", n)
+	}
+	r.trim(r.part("t"))
+	b := r.connect(1, persistent("b"))
+	b.subscribe(1, "$share/g/t")
+	r.settle()
+	a.drop()
+	r.settle()
+	wantTexts(t, b.answerAll(), texted("m", 5)...)
+}
