@@ -118,6 +118,7 @@ func needed(b []byte) int {
 }
 
 func (c *Conn) handle(first byte, body []byte) error {
+	c.l.wire.packetsIn++
 	kind := first >> 4
 	if c.phase == phaseNew {
 		if kind != packet.TypeConnect {
@@ -224,8 +225,14 @@ func (c *Conn) buffer() []byte {
 	return c.out
 }
 
-// queue takes the grown out buffer.
+// queue takes the out buffer grown by one packet.
 func (c *Conn) queue(b []byte) {
+	c.l.wire.packetsOut++
+	c.grown(b)
+}
+
+// grown takes the grown out buffer.
+func (c *Conn) grown(b []byte) {
 	c.l.queued += len(b) - len(c.out)
 	c.out = b
 	c.markDirty()
@@ -244,6 +251,7 @@ func (c *Conn) Flush() {
 	c.queuedIn = false
 	if len(c.out) > 0 && c.phase != phaseClosed {
 		// The error needs no handling: OnClose has run by then.
+		c.l.wire.bytesOut += int64(len(c.out))
 		_, _ = c.t.Write(c.out)
 		if c.phase != phaseClosed {
 			c.account()

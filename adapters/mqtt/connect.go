@@ -235,6 +235,7 @@ func (c *Conn) pending(p *packet.Connect, id, assigned string) {
 
 // queueQuiet takes the grown out buffer without having it flushed yet.
 func (c *Conn) queueQuiet(b []byte) {
+	c.l.wire.packetsOut++
 	c.l.queued += len(b) - len(c.out)
 	c.out = b
 }

@@ -151,13 +151,14 @@ func (c *Conn) Ack(seq uint32, code byte) {
 		if e.code >= 0x80 && e.code != broker.CodeNotAuthorized && c.version < packet.V5 {
 			// Older versions cannot refuse: without an acknowledgement the client repeats it after reconnecting. A topic
 			// that the hub does not take now it will not take then either: that is acknowledged, and counted [MQTT-3.3.5-2].
-			c.queue(b)
+			c.grown(b)
 			c.end(0)
 			return
 		}
 		b = packet.AppendAck(b, c.version, kind, e.id, c.told(e.code))
+		c.l.wire.packetsOut++
 	}
-	c.queue(b)
+	c.grown(b)
 }
 
 // onAck handles PUBACK, PUBREC, PUBREL and PUBCOMP.

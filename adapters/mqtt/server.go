@@ -54,6 +54,8 @@ type Options struct {
 type Stats struct {
 	Connects, Refused, Malformed, KeepAlive, SlowClosed, TooMany, Disconnects atomic.Int64
 	ConnectTimeouts, RateRefused, PayloadFormat                               atomic.Int64
+	// Of everything on the wire, to the last tick.
+	PacketsIn, PacketsOut, BytesIn, BytesOut atomic.Int64
 }
 
 // Server is the eventloop.Handler.
@@ -73,6 +75,21 @@ type Server struct {
 	wg    sync.WaitGroup
 }
 
+// wire counts what a loop's connections receive and send: packets of every kind, and their bytes inside TLS and WebSocket.
+// It is the loop's own, and added to the server's counters at its tick.
+type wire struct {
+	packetsIn, packetsOut, bytesIn, bytesOut int64
+}
+
+// count adds the loop's numbers to the server's.
+func (s *Stats) count(w *wire) {
+	s.PacketsIn.Add(w.packetsIn)
+	s.PacketsOut.Add(w.packetsOut)
+	s.BytesIn.Add(w.bytesIn)
+	s.BytesOut.Add(w.bytesOut)
+	*w = wire{}
+}
+
 // loop is one event loop's part of the server.
 type loop struct {
 	s      *Server
@@ -85,6 +102,7 @@ type loop struct {
 	behind []*Conn  // connections whose socket does not take everything
 	nowMs  int64    // hub time of the data in hand
 	last   time.Time
+	wire   wire
 	dirty  bool // a connection has output, or publishes wait for the round
 
 	// handling is the connection whose input is in hand: it goes on with it by itself.
@@ -203,6 +221,7 @@ func (s *Server) OnData(state any, b []byte) (used int, ok bool) {
 	c.seenMs = s.o.Clock.NowMs()
 	c.l.nowMs, c.l.handling = c.seenMs, c
 	used = c.consume(b)
+	c.l.wire.bytesIn += int64(used)
 	c.l.handling = nil
 	return used, true
 }
@@ -282,6 +301,7 @@ func (s *Server) untilTick() time.Duration {
 
 // tick looks at connections that were slow to take their bytes, and at those whose time is up.
 func (l *loop) tick(now int64) {
+	l.s.Stats.count(&l.wire)
 	keep := l.behind[:0]
 	for _, c := range l.behind {
 		if c.phase == phaseClosed {

@@ -15,11 +15,9 @@ func (s *Server) watchSys(stop <-chan struct{}) {
 	}
 	t := time.NewTicker(every)
 	defer t.Stop()
-	most := 0
+	var st sysState
 	for {
-		conns, _, _ := s.broker.Counts()
-		most = max(most, conns)
-		s.broker.PublishSys(s.sysValues(most))
+		s.broker.PublishSys(s.sysValues(&st))
 		select {
 		case <-stop:
 			return
@@ -28,9 +26,18 @@ func (s *Server) watchSys(stop <-chan struct{}) {
 	}
 }
 
+// sysState is what has to be remembered from one time to the next.
+type sysState struct {
+	mostConnected int
+	mostHeap      int64
+	loads         loads
+}
+
 // sysValues are the hub's own topics, under the names that MQTT brokers usually give them.
-func (s *Server) sysValues(mostConnected int) map[string]string {
+func (s *Server) sysValues(st *sysState) map[string]string {
 	conns, sessions, subs := s.broker.Counts()
+	heap := heapBytes()
+	st.mostConnected, st.mostHeap = max(st.mostConnected, conns), max(st.mostHeap, heap)
 	b, m := &s.broker.Stats, &s.mqtt.Stats
 	values := map[string]string{"version": "edgehub " + s.version, "uptime": fmt.Sprintf("%d seconds", int64(time.Since(s.started).Seconds()))}
 	dropped := b.DroppedQoS0.Load() + b.DroppedExpired.Load() + b.DroppedTrimmed.Load() + b.DroppedTooLarge.Load()
@@ -42,11 +49,18 @@ func (s *Server) sysValues(mostConnected int) map[string]string {
 	for name, n := range map[string]int64{
 		"clients/connected":                 int64(conns),
 		"clients/disconnected":              int64(sessions - conns),
+		"clients/active":                    int64(conns),
+		"clients/inactive":                  int64(sessions - conns),
 		"clients/total":                     int64(sessions),
-		"clients/maximum":                   int64(mostConnected),
+		"clients/maximum":                   int64(st.mostConnected),
 		"clients/expired":                   b.SessionsExpired.Load(),
 		"connections/total":                 m.Connects.Load(),
 		"connections/refused":               m.Refused.Load(),
+		"messages/received":                 m.PacketsIn.Load(),
+		"messages/sent":                     m.PacketsOut.Load(),
+		"messages/stored":                   records,
+		"bytes/received":                    m.BytesIn.Load(),
+		"bytes/sent":                        m.BytesOut.Load(),
 		"publish/messages/received":         b.In.Load(),
 		"publish/messages/sent":             b.Out.Load(),
 		"publish/messages/dropped":          dropped,
@@ -57,13 +71,21 @@ func (s *Server) sysValues(mostConnected int) map[string]string {
 		"retained messages/count":           int64(s.broker.Retained()),
 		"store/messages/count":              records,
 		"store/messages/bytes":              bytes,
-		"heap/current":                      heapBytes(),
+		"heap/current":                      heap,
+		"heap/maximum":                      st.mostHeap,
 		"takeovers/total":                   b.Takeovers.Load(),
 		"publish/messages/refused/quota":    b.RefusedFull.Load() + b.RefusedBusy.Load() + b.RefusedRetained.Load() + m.RateRefused.Load(),
 		"publish/messages/refused/nostream": b.Unroutable.Load(),
 	} {
 		values[name] = strconv.FormatInt(n, 10)
 	}
+	st.loads.update(time.Now(), map[string]int64{
+		"messages/received": m.PacketsIn.Load(), "messages/sent": m.PacketsOut.Load(),
+		"bytes/received": m.BytesIn.Load(), "bytes/sent": m.BytesOut.Load(),
+		"publish/received": b.In.Load(), "publish/sent": b.Out.Load(), "publish/dropped": dropped,
+		"connections": m.Connects.Load() + m.Refused.Load(), "sockets": m.Disconnects.Load() + s.mqtt.Open(),
+	})
+	st.loads.put(values)
 	out := make(map[string]string, len(values))
 	for name, v := range values {
 		out["$SYS/broker/"+name] = v
