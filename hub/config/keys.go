@@ -272,7 +272,7 @@ var uplinkKeys = []key{
 	{live: true, name: "rate.bytes_per_s", kind: kindBytes, def: "0", min: kib, max: tib, zero: "no limit", doc: "Bytes sent per second at most."},
 	{live: true, name: "window_bytes", kind: kindBytes, def: "8MiB", min: 256 * kib, max: gib,
 		doc: "Bytes sent and not yet acknowledged."},
-	{live: true, name: "credentials_file", secret: true, file: true, example: "cloud.creds", doc: "NATS credentials (JWT and seed)."},
+	{live: true, name: "credentials_file", secret: true, file: true, example: "cloud.creds", doc: "NATS credentials (JWT and seed), or the seed of an nkey alone."},
 	{live: true, name: "credentials_env", example: "CLOUD_CREDENTIALS", check: checkEnv, doc: "The same from an environment variable of hubd: this is its name."},
 	{live: true, name: "user", example: "edge", doc: "User name at the remote; needs password_file or password_env."},
 	{live: true, name: "password_file", secret: true, file: true, example: "cloud.password", doc: "File whose first line is the password of user."},

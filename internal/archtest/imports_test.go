@@ -55,7 +55,7 @@ var libraries = []library{
 	{prefix: "github.com/nats-io/nats-server/v2", dirs: []string{"test"}, tests: true},
 	{prefix: "github.com/nats-io/nats.go", dirs: []string{"sync/sink/jetstream", "test"}, tests: true},
 	{prefix: "github.com/nats-io/jwt/v2", tests: true},
-	{prefix: "github.com/nats-io/nkeys", tests: true},
+	{prefix: "github.com/nats-io/nkeys", dirs: []string{"sync/sink/jetstream"}, tests: true}, // which nats.go rests on
 	{prefix: "github.com/BurntSushi/toml", dirs: []string{"hub/config"}},
 	{prefix: "github.com/spf13/cobra", dirs: []string{"ctl"}},
 	{prefix: "github.com/spf13/pflag", dirs: []string{"ctl"}}, // cobra's own
@@ -159,8 +159,9 @@ func TestImportTableRefuses(t *testing.T) {
 		{"sync/uplink", "edgehub/adapters/mqtt", true, false},
 		{"sync/uplink", "github.com/nats-io/nats.go", false, false},
 		{"sync/sink/jetstream", "edgehub/sync/uplink", false, true},
-		{"sync/sink/jetstream", "github.com/nats-io/nkeys", true, true},
-		{"sync/sink/jetstream", "github.com/nats-io/nkeys", false, false},
+		{"sync/sink/jetstream", "github.com/nats-io/jwt/v2", true, true},
+		{"sync/sink/jetstream", "github.com/nats-io/jwt/v2", false, false},
+		{"sync/uplink", "github.com/nats-io/nkeys", false, false},
 		{"ctl/command", "edgehub/hub/admin", false, false},
 		{"ctl/command", "edgehub/hub/admin/api", false, true},
 		{"ctl/command", "edgehub/hub/server", true, false},

@@ -360,9 +360,9 @@ func (l *link) blocked(limit time.Duration, cause uplink.Cause) uplink.Status {
 }
 
 // client connects to a server for looking at it.
-func client(t testing.TB, url string) njs.JetStream {
+func client(t testing.TB, url string, opts ...nats.Option) njs.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(url, append(opts, nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(50*time.Millisecond))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,11 +375,11 @@ func client(t testing.TB, url string) njs.JetStream {
 }
 
 // remote reads the whole remote stream, in order.
-func remote(t testing.TB, url string) []*njs.RawStreamMsg {
+func remote(t testing.TB, url string, opts ...nats.Option) []*njs.RawStreamMsg {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	s, err := client(t, url).Stream(ctx, remoteName)
+	s, err := client(t, url, opts...).Stream(ctx, remoteName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,11 +417,11 @@ func remote(t testing.TB, url string) []*njs.RawStreamMsg {
 
 // compare checks that the remote holds exactly the log, record for record, in
 // order per partition, and that Hub-Positions are never more than 256 apart.
-func (h *hub) compare(url string) int {
+func (h *hub) compare(url string, opts ...nats.Option) int {
 	h.t.Helper()
 	got := map[string][]*njs.RawStreamMsg{}
 	since := 0
-	all := remote(h.t, url)
+	all := remote(h.t, url, opts...)
 	for i, m := range all {
 		key := m.Header.Get(hdrStream) + "/" + m.Header.Get(hdrPartition)
 		got[key] = append(got[key], m)

@@ -1,15 +1,7 @@
 package jetstream
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +10,10 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"edgehub/internal/certs/certstest"
 	"edgehub/sync/uplink"
 )
 
@@ -116,60 +110,16 @@ func TestCredentialsFile(t *testing.T) {
 	until(t, 10*time.Second, "drained", l.drained)
 }
 
-// authority makes certificates for the test.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	n    int64
-}
-
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	must(t, err)
-	a.cert, err = x509.ParseCertificate(der)
-	must(t, err)
-	a.key = key
-	return a
-}
-
-func (a *authority) pem() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
-}
-
-func (a *authority) issue(name string, ip bool) (certPEM, keyPEM string) {
-	a.n++
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(a.t, err)
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(a.n + 1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, DNSNames: []string{name}}
-	if ip {
-		tmpl.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
-	must(a.t, err)
-	k, err := x509.MarshalECPrivateKey(key)
-	must(a.t, err)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: k}))
-}
-
 func TestTLS(t *testing.T) {
-	ca, other := newAuthority(t), newAuthority(t)
-	certPEM, keyPEM := ca.issue("central.example", false)
-	pair, err := tls.X509KeyPair([]byte(certPEM), []byte(keyPEM))
-	must(t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(ca.cert)
+	ca, other, dir := certstest.NewCA(t, "central"), certstest.NewCA(t, "other"), t.TempDir()
+	tomorrow := time.Now().Add(24 * time.Hour)
+	pair := ca.Issue(t, "central.example", tomorrow)
 	s := embedded(t, func(o *server.Options) {
-		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
 	})
-	clientCert, clientKey := ca.issue("gw", false)
-	ok := TLS{CAFile: writeFile(t, "ca.pem", ca.pem()), CertFile: writeFile(t, "c.pem", clientCert), KeyFile: writeFile(t, "k.pem", clientKey), ServerName: "central.example"}
+	mine, strange, old := ca.Issue(t, "gw", tomorrow), other.Issue(t, "gw", tomorrow), ca.Issue(t, "gw", time.Now().Add(-time.Hour))
+	ok := TLS{CAFile: ca.Write(t, dir, "ca"), ServerName: "central.example"}
+	ok.CertFile, ok.KeyFile = certstest.Write(t, &mine, dir, "client")
 	h := newHub(t, 1)
 	h.append(500)
 	for _, c := range []struct {
@@ -178,11 +128,13 @@ func TestTLS(t *testing.T) {
 		want   string
 	}{
 		{"right", func(*TLS) {}, ""},
-		{"another CA", func(o *TLS) { o.CAFile = writeFile(t, "ca.pem", other.pem()) }, "certificate"},
+		{"another CA", func(o *TLS) { o.CAFile = other.Write(t, dir, "other") }, "certificate"},
 		{"no CA file", func(o *TLS) { o.CAFile = "/nonexistent/ca.pem" }, "ca_file"},
 		{"empty CA file", func(o *TLS) { o.CAFile = writeFile(t, "ca.pem", "") }, "has no certificate"},
 		{"another name", func(o *TLS) { o.ServerName = "elsewhere.example" }, "elsewhere.example"},
 		{"no client certificate", func(o *TLS) { o.CertFile, o.KeyFile = "", "" }, "tls"},
+		{"a certificate of another CA", func(o *TLS) { o.CertFile, o.KeyFile = certstest.Write(t, &strange, dir, "strange") }, "tls"},
+		{"an expired certificate", func(o *TLS) { o.CertFile, o.KeyFile = certstest.Write(t, &old, dir, "old") }, "tls"},
 		{"no key", func(o *TLS) { o.KeyFile = "" }, "key_file"},
 	} {
 		o := ok
@@ -197,6 +149,69 @@ func TestTLS(t *testing.T) {
 	if st := l.Status(); st.State != uplink.Stream || st.Counters.Acked != 500 {
 		t.Errorf("status %+v", st)
 	}
+}
+
+// TestNkey: a file that has nothing but the seed of an nkey.
+func TestNkey(t *testing.T) {
+	mine, err := nkeys.CreateUser()
+	must(t, err)
+	strange, err := nkeys.CreateUser()
+	must(t, err)
+	public, err := mine.PublicKey()
+	must(t, err)
+	s := embedded(t, func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public}} })
+	seed := func(k nkeys.KeyPair) string {
+		b, err := k.Seed()
+		must(t, err)
+		return string(b)
+	}
+	h := newHub(t, 1)
+	h.append(10)
+	for _, c := range []struct{ name, text, want string }{
+		{"right", seed(mine) + "\n", ""},
+		{"another", seed(strange), "refuses the user or the credentials"},
+		{"half", seed(mine)[:20], "neither the credentials of a user"},
+		{"empty", "", "neither the credentials of a user"},
+		{"public key", public, "neither the credentials of a user"},
+	} {
+		file := writeFile(t, "u.nk", c.text)
+		err := h.connects(s.ClientURL(), func(o *Options) { o.CredentialsFile = file })
+		if (err == nil) != (c.want == "") || (err != nil && (!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), seed(mine)[4:20]))) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	file := writeFile(t, "u.nk", seed(mine))
+	l := h.uplink(s.ClientURL(), settings{sink: func(o *Options) { o.CredentialsFile = file }})
+	until(t, 10*time.Second, "drained", l.drained)
+	h.compare(s.ClientURL(), nats.Nkey(public, mine.Sign))
+}
+
+// TestSeveralUplinks: two uplinks of one log, one of them paused, each to a remote of
+// its own: neither waits for the other, and each remote holds exactly the log.
+func TestSeveralUplinks(t *testing.T) {
+	a, b := embedded(t, nil), embedded(t, nil)
+	h := newHub(t, 2)
+	h.append(100)
+	other := h.cursors
+	one := h.uplink(a.ClientURL(), settings{})
+	h.cursors = newCursors()
+	two := h.uplink(b.ClientURL(), settings{up: func(o *uplink.Options) { o.Name = "lab" }})
+	until(t, 10*time.Second, "both drained", func() bool { return one.drained() && two.drained() })
+	must(t, two.Pause())
+	h.append(300)
+	until(t, 10*time.Second, "the other goes on", one.drained)
+	if st := two.Status(); st.State != uplink.Paused || st.LagMessages != 600 || two.Floor("main/0-0") != 100 {
+		t.Errorf("paused: %+v, floor %d", st, two.Floor("main/0-0"))
+	}
+	one.stop()
+	must(t, two.Resume())
+	until(t, 10*time.Second, "resumed and drained", two.drained)
+	h.append(7)
+	h.cursors = other
+	one = h.uplink(a.ClientURL(), settings{})
+	until(t, 10*time.Second, "both drained", func() bool { return one.drained() && two.drained() })
+	h.compare(a.ClientURL())
+	h.compare(b.ClientURL())
 }
 
 func TestOptions(t *testing.T) {

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 
 	"edgehub/sync/uplink"
 )
@@ -130,13 +132,12 @@ func (s *Sink) options(n *session, d *dialer) ([]nats.Option, error) {
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { n.fail(n.lost(err)) }),
 	}
 	switch {
-	case s.o.CredentialsFile != "":
-		if _, err := os.Stat(s.o.CredentialsFile); err != nil {
-			return nil, fmt.Errorf("jetstream: credentials_file: %w", err)
+	case s.o.CredentialsFile != "" || s.o.Credentials != nil:
+		o, err := s.credentials()
+		if err != nil {
+			return nil, err
 		}
-		opts = append(opts, nats.UserCredentials(s.o.CredentialsFile))
-	case s.o.Credentials != nil:
-		opts = append(opts, nats.UserCredentialBytes(s.o.Credentials))
+		opts = append(opts, o)
 	case s.o.User != "":
 		password, err := s.password()
 		if err != nil {
@@ -152,6 +153,30 @@ func (s *Sink) options(n *session, d *dialer) ([]nats.Option, error) {
 		opts = append(opts, nats.Secure(c))
 	}
 	return opts, nil
+}
+
+// credentials reads a user's JWT with its seed, or an nkey's seed alone.
+func (s *Sink) credentials() (nats.Option, error) {
+	what, b := "credentials", s.o.Credentials
+	if s.o.CredentialsFile != "" {
+		var err error
+		what = "credentials_file " + s.o.CredentialsFile
+		if b, err = os.ReadFile(s.o.CredentialsFile); err != nil {
+			return nil, fmt.Errorf("jetstream: credentials_file: %w", err)
+		}
+	}
+	if _, err := nkeys.ParseDecoratedJWT(b); err == nil && bytes.Contains(b, []byte("BEGIN NATS USER JWT")) {
+		return nats.UserCredentialBytes(b), nil
+	}
+	key, err := nkeys.ParseDecoratedUserNKey(b)
+	if err != nil {
+		return nil, fmt.Errorf("jetstream: %s: neither the credentials of a user (JWT and seed) nor the seed of a user's nkey", what)
+	}
+	public, err := key.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("jetstream: %s: %w", what, err)
+	}
+	return nats.Nkey(public, key.Sign), nil
 }
 
 // password reads the password file; it ends at the first line end.
