@@ -163,3 +163,35 @@ func TestNeeded(t *testing.T) {
 		t.Error("the length is not known yet")
 	}
 }
+
+// A loop keeps the buffers that it needs again and again, and gives up those that it does not.
+func TestSpareBuffers(t *testing.T) {
+	l := &loop{}
+	use := func(n int) {
+		conns := make([]*Conn, n)
+		for i := range conns {
+			conns[i] = &Conn{l: l}
+			conns[i].out = append(conns[i].buffer(), 1)
+			l.queued++
+		}
+		for _, c := range conns {
+			l.giveBuffer(c)
+		}
+	}
+	use(1000)
+	l.trimBuffers()
+	if len(l.bufs) != 1000 || l.spare != 1000*bufferMin {
+		t.Fatalf("%d buffers, %d bytes after a burst", len(l.bufs), l.spare)
+	}
+	for range 5 {
+		use(500)
+		l.trimBuffers()
+	}
+	if n := l.spare; n < 500*bufferMin || n > 500*bufferMin+buffersIdle {
+		t.Fatalf("%d bytes are kept of which %d are needed", n, 500*bufferMin)
+	}
+	l.trimBuffers()
+	if l.spare > buffersIdle || l.spare != len(l.bufs)*bufferMin || l.queued != 0 {
+		t.Fatalf("%d bytes in %d buffers are kept by an idle loop", l.spare, len(l.bufs))
+	}
+}

@@ -9,6 +9,7 @@ package mqtt
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,18 +93,21 @@ func (s *Stats) count(w *wire) {
 
 // loop is one event loop's part of the server.
 type loop struct {
-	s      *Server
-	el     *eventloop.Loop
-	b      *broker.Loop
-	wheel  wheel
-	bufs   [][]byte // spare out buffers
-	spare  int      // their capacity
-	queued int      // bytes in the out buffers of the loop's connections
-	behind []*Conn  // connections whose socket does not take everything
-	nowMs  int64    // hub time of the data in hand
-	last   time.Time
-	wire   wire
-	dirty  bool // a connection has output, or publishes wait for the round
+	s     *Server
+	el    *eventloop.Loop
+	b     *broker.Loop
+	wheel wheel
+	bufs  [][]byte // spare out buffers
+	spare int      // their capacity
+	// spareLow is the least that spare was since the last look: so much was not needed.
+	spareLow int
+	ticks    uint32
+	queued   int     // bytes in the out buffers of the loop's connections
+	behind   []*Conn // connections whose socket does not take everything
+	nowMs    int64   // hub time of the data in hand
+	last     time.Time
+	wire     wire
+	dirty    bool // a connection has output, or publishes wait for the round
 
 	// handling is the connection whose input is in hand: it goes on with it by itself.
 	handling *Conn
@@ -320,6 +324,9 @@ func (l *loop) tick(now int64) {
 	clear(l.behind[len(keep):])
 	l.behind = keep
 	l.wheel.advance(now, l.judge)
+	if l.ticks++; l.ticks%trimTicks == 0 {
+		l.trimBuffers()
+	}
 }
 
 // decideMaxMs is how long a client that has said who it is waits at most for the hub to decide: for its password to be
@@ -355,18 +362,38 @@ func (l *loop) judge(c *Conn, now int64) int64 {
 
 const (
 	bufferMin   = 4 << 10
-	bufferKeep  = 2 << 20 // larger out buffers are not kept; one of outbound_bytes_per_client fits
-	buffersKept = 4 << 20 // bytes of spare out buffers that a loop keeps
+	bufferKeep  = 2 << 20        // larger out buffers are not kept; one of outbound_bytes_per_client fits
+	buffersKept = 2 * earlyBytes // bytes of spare out buffers that a busy loop keeps: what it can have queued, grown by doubling
+	buffersIdle = 256 << 10      // and one that does not need them
+	// trimTicks is in how many ticks a spare buffer must be needed, or it is given up.
+	trimTicks = 16
 )
 
 func (l *loop) takeBuffer() []byte {
 	if n := len(l.bufs); n > 0 {
 		b := l.bufs[n-1]
+		l.bufs[n-1] = nil
 		l.bufs = l.bufs[:n-1]
 		l.spare -= cap(b)
+		l.spareLow = min(l.spareLow, l.spare)
 		return b
 	}
 	return make([]byte, 0, bufferMin)
+}
+
+// trimBuffers gives up spare buffers that nobody has needed for a while.
+func (l *loop) trimBuffers() {
+	idle := 0
+	for idle < len(l.bufs) && l.spareLow-cap(l.bufs[idle]) >= buffersIdle {
+		l.spareLow -= cap(l.bufs[idle])
+		l.spare -= cap(l.bufs[idle])
+		idle++
+	}
+	l.bufs = slices.Delete(l.bufs, 0, idle)
+	if len(l.bufs) < cap(l.bufs)/4 {
+		l.bufs = slices.Clone(l.bufs)
+	}
+	l.spareLow = l.spare
 }
 
 // giveBuffer takes a connection's out buffer back: idle connections hold none.
