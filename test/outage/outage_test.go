@@ -42,8 +42,8 @@ type site struct {
 	fleet *load.Fleet
 }
 
-// newSite prepares one; lines go into the uplink's table.
-func newSite(t *testing.T, lines ...string) *site {
+// newSite prepares one; changes are made to the hub's configuration.
+func newSite(t *testing.T, changes ...func(*harness.Config)) *site {
 	t.Helper()
 	s := &site{t: t}
 	var err error
@@ -61,7 +61,10 @@ func newSite(t *testing.T, lines ...string) *site {
 	t.Cleanup(func() { _ = s.proxy.Close() })
 	s.hub = hubtest.New(t, func(c *harness.Config) {
 		c.Streams = []harness.Stream{{Name: stream, Filters: []string{"load/#"}, Partitions: 4}}
-		c.Uplinks = []harness.Uplink{{Name: uplink, URL: "nats://" + addr, Streams: []string{stream}, Lines: lines}}
+		c.Uplinks = []harness.Uplink{{Name: uplink, URL: "nats://" + addr, Streams: []string{stream}}}
+		for _, change := range changes {
+			change(c)
+		}
 	})
 	s.fleet = load.New(load.Options{Addr: s.hub.Addr(), Name: "p", Publishers: 20, Rate: 3000,
 		QoS: func(p int) byte { return byte(1 + p/2%2) }})

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"edgehub/test/harness"
 	"edgehub/test/harness/hubtest"
 	"edgehub/test/harness/mqttc"
 	"edgehub/test/harness/netfault"
@@ -99,7 +100,7 @@ func TestLargeRecordOverThinLink(t *testing.T) {
 
 // TestRateOnReturn: an uplink with a rate does not flood the center after an outage.
 func TestRateOnReturn(t *testing.T) {
-	s := newSite(t, "rate = { messages_per_s = 1000 }")
+	s := newSite(t, func(c *harness.Config) { c.Uplinks[0].Lines = []string{"rate = { messages_per_s = 1000 }"} })
 	s.start()
 	s.fleet.Start()
 	s.flows(20 * time.Second)
