@@ -233,7 +233,7 @@ func (x *examination) memory() {
 	case limit > total:
 		x.warn(check, "lower limits.memory", "limits.memory is %s, the machine has %s", size(limit), size(total))
 	case limit == 0 && total <= 512<<20:
-		x.warn(check, "set limits.memory to about half of it", "the machine has %s, limits.memory sets no limit", size(total))
+		x.warn(check, "set hub.profile, or limits.memory to about half of it", "the machine has %s, limits.memory sets no limit", size(total))
 	case available < memoryWarn:
 		x.warn(check, "see what else runs here", "%s of %s available", size(available), size(total))
 	default:
