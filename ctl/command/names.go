@@ -35,7 +35,7 @@ func (a *app) completeNames(root *cobra.Command) {
 		"stream show": first(streamNames), "stream verify": first(streamNames), "stream delete": first(streamNames), "tail": first(streamNames),
 		"uplink show": first(uplinkNames), "uplink pause": first(uplinkNames), "uplink resume": first(uplinkNames),
 		"uplink acknowledge": first(uplinkNames), "uplink skip": first(uplinkNames), "uplink rewind": first(uplinkNames),
-		"group show": first(groupNames),
+		"group show":  first(groupNames),
 		"client show": first(clientNames), "client kick": first(clientNames),
 		"session show": first(sessionNames), "session delete": first(sessionNames),
 		"retained get": first(retainedNames), "retained delete": first(retainedNames),
