@@ -24,6 +24,8 @@ type Pool struct {
 	Stats PoolStats
 
 	tokens chan struct{}
+	crowd  atomic.Int32 // handshakes that want a token
+	used   atomic.Int64 // time that tokens were held since the last pause, ns
 
 	mu      sync.Mutex
 	slots   int
@@ -41,6 +43,7 @@ type job struct {
 type PoolStats struct {
 	Waited  atomic.Int64 // handshakes that had to wait for a slot
 	Evicted atomic.Int64 // handshakes that gave their slot up
+	Pauses  atomic.Int64 // taken for those who are connected
 }
 
 // parkMin is how long a client may take for its next message even when others wait.
@@ -80,24 +83,43 @@ func (p *Pool) start(c *Conn) {
 // run is a slot's goroutine: one handshake after the other, as long as some wait.
 func (p *Pool) run(j job) {
 	for ok := true; ok; j, ok = p.next(j) {
-		p.take()
+		p.take(j.h)
 		err := j.c.tc.Handshake()
-		p.give()
+		p.give(j.h)
 		j.h.finish(err)
 		eventloop.Nudge(j.c.below) // the loop takes over
 	}
 }
 
 // take waits for a processor.
-func (p *Pool) take() { p.tokens <- struct{}{} }
+func (p *Pool) take(h *handshake) {
+	p.crowd.Add(1)
+	p.tokens <- struct{}{}
+	p.crowd.Add(-1)
+	h.tookAt = time.Now()
+}
 
 // give lets the next handshake have it. Everybody else goes first: those who wait for a token are made runnable by the
 // one who gives it, right behind him, and without a pause a long row of handshakes would keep a loop, which was woken
 // meanwhile, in the scheduler's global queue for tens of milliseconds.
-func (p *Pool) give() {
+//
+// In a storm that is not enough where the collector, which handshakes keep busy, has the other processor: for every
+// stretch of work there is a pause, in which the token is nobody's.
+func (p *Pool) give(h *handshake) {
+	used := p.used.Add(int64(time.Since(h.tookAt)))
 	runtime.Gosched()
+	if used >= int64(stretch) && p.crowd.Load() > 0 && p.used.CompareAndSwap(used, 0) {
+		p.Stats.Pauses.Add(1)
+		time.Sleep(pause)
+	}
 	<-p.tokens
 }
+
+// While handshakes wait for one another they have two thirds of the time.
+const (
+	stretch = 2 * time.Millisecond
+	pause   = time.Millisecond
+)
 
 // next takes the first handshake that waits and whose connection is still there. Without one, the slot is free.
 func (p *Pool) next(last job) (job, bool) {
@@ -144,6 +166,7 @@ func (p *Pool) relieve() {
 type handshake struct {
 	parkedAt atomic.Int64 // when it began to wait for the client, ns; 0: it does not
 	early    []byte       // plaintext written before it was done; the loop's
+	tookAt   time.Time    // when it got its token; its goroutine's
 
 	mu      sync.Mutex
 	in      []byte // ciphertext from the client, from off on
@@ -228,9 +251,9 @@ func (h *handshake) read(p []byte, pool *Pool) (int, error) {
 		}
 		h.mu.Unlock()
 		h.parkedAt.Store(time.Now().UnixNano())
-		pool.give() // it uses no processor while it waits
+		pool.give(h) // it uses no processor while it waits
 		<-h.more
-		pool.take()
+		pool.take(h)
 		h.parkedAt.Store(0)
 		h.mu.Lock()
 	}

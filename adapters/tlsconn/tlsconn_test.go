@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -547,4 +548,35 @@ func retained(tc *tls.Conn) int {
 		n += (*bytes.Buffer)(unsafe.Add(unsafe.Pointer(tc), offset)).Cap()
 	}
 	return n
+}
+
+// Handshakes that wait for one another pause after a stretch of work; one that is alone does not.
+func TestPauses(t *testing.T) {
+	p := NewPool(0)
+	p.tokens = make(chan struct{}, 1)
+	work := func(h *handshake) {
+		h.tookAt = h.tookAt.Add(-stretch)
+		p.give(h)
+	}
+	one, two := &handshake{}, &handshake{}
+	p.take(one)
+	work(one)
+	if n := p.Stats.Pauses.Load(); n != 0 {
+		t.Fatalf("%d pauses with nobody waiting", n)
+	}
+	p.take(one)
+	taken := make(chan struct{})
+	go func() {
+		p.take(two)
+		close(taken)
+	}()
+	for p.crowd.Load() == 0 {
+		runtime.Gosched()
+	}
+	work(one)
+	<-taken
+	p.give(two)
+	if n := p.Stats.Pauses.Load(); n != 1 {
+		t.Fatalf("%d pauses, want 1", n)
+	}
 }

@@ -138,6 +138,7 @@ var listenerMetrics = []metric{
 	perListener("websocket_broken_total", admin.Counter, "Connections ended because a WebSocket frame was against the rules.", ofWebSocket(func(l *listener) *atomic.Int64 { return &l.ws.Stats.Broken })),
 	count("tls_handshakes_waited_total", "", "TLS handshakes that waited for others to end.", func(s *Server) *atomic.Int64 { return &s.handshakes.Stats.Waited }),
 	count("tls_handshakes_evicted_total", "", "TLS handshakes of silent clients that were given up because others waited.", func(s *Server) *atomic.Int64 { return &s.handshakes.Stats.Evicted }),
+	count("tls_handshake_pauses_total", "", "Pauses of TLS handshakes in a storm, for those who are connected.", func(s *Server) *atomic.Int64 { return &s.handshakes.Stats.Pauses }),
 }
 
 // hubMetrics are about the process itself.
