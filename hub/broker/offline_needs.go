@@ -45,7 +45,9 @@ type snapshot struct {
 // need is one session that is behind.
 type need struct {
 	id, user string
-	at       []session.Position // where it reads on, where it is behind
+	at       []session.Position // where it reads on, where it is behind; above what it has lost
+	raw      []session.Position // where it is
+	passed   int64              // below it was spared copies in this pass, see offline_ahead.go
 	shared   bool               // a group's: its members' rights were judged when they joined
 	rights   *auth.Rights
 	judged   bool // rights have been made out

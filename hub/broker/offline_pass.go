@@ -107,11 +107,16 @@ func (b *Broker) copySegment(p *partition, seg seglog.SegmentInfo, s *snapshot) 
 		b.loseFresh(s)
 		return nil
 	}
+	if len(w.runs) > 0 {
+		b.addRuns(p.ID, seg.Base, seg.Next, w.runs)
+	}
+	b.enterFresh(s, p.ID)
+	if err := b.lookAhead(p, seg.Next, s); err != nil { // the next time
+		b.log.Warn("the log could not be looked through for what sessions have in it", "partition", p.Name, "err", err)
+	}
 	if len(w.runs) == 0 {
 		return nil
 	}
-	b.addRuns(p.ID, seg.Base, seg.Next, w.runs)
-	b.enterFresh(s)
 	if err := b.o.Meta.Sync(); err != nil {
 		return err
 	}

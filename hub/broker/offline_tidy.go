@@ -224,7 +224,7 @@ func (b *Broker) countCopies(ask asker) error {
 			if err != nil {
 				return fmt.Errorf("broker: count the copies for sessions: %w", err)
 			}
-			b.enterFresh(s)
+			b.enterFresh(s, x.part)
 		}
 	}
 	o.counted = true

@@ -34,6 +34,10 @@ type queued struct {
 	buckets  []bucket           // oldest first
 	floors   []session.Position // below is lost to the limit
 	dropped  int64              // messages lost in all ways, since the start
+
+	// Owned by retention, see offline_ahead.go.
+	ahead                     []ahead
+	sinceLook, bytesSinceLook int64 // lost since it was looked after
 }
 
 // bind gives each session of a snapshot its account, as of where it is.
@@ -48,6 +52,8 @@ func (o *offline) bind(s *snapshot) {
 		}
 		n.account = u
 		u.settle(n.at)
+		u.hasMoved(n)
+		n.raw = slices.Clone(n.at)
 		for i := range n.at {
 			at := &n.at[i]
 			if floor, ok := position(u.floors, at.Part); ok {
@@ -85,6 +91,11 @@ func (b *Broker) lose(n *need, count int64) {
 // take notes a copy for a session. False: it has as many as it may, and its oldest are not given up for it.
 func (n *need) take(b *Broker, p *partition, offset, ms, size int64) bool {
 	lim := &b.o.Limits
+	if n.pass(b, p, offset, size) {
+		b.lose(n, 1)
+		b.Stats.OfflineSessionFull.Add(1)
+		return false
+	}
 	if p.Stream.Offline == stream.OfflineDropNew {
 		have, bytes := n.account.n+1, n.account.bytes+size // only this goroutine adds
 		for _, x := range n.fresh {
@@ -111,11 +122,16 @@ func (lim *Limits) overQueue(n, bytes, share int64) bool {
 }
 
 // enter takes over what a pass has noted for the sessions, and has those above their limit lose their oldest copies.
-func (b *Broker) enterFresh(s *snapshot) {
+// part is where they were spared some.
+func (b *Broker) enterFresh(s *snapshot, part uint32) {
 	o := &b.offline
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, n := range s.needs {
+		if n.passed > 0 {
+			n.account.raise(part, n.passed)
+			n.passed = 0
+		}
 		if len(n.fresh) == 0 {
 			continue
 		}
@@ -127,7 +143,10 @@ func (b *Broker) enterFresh(s *snapshot) {
 		}
 		n.fresh = n.fresh[:0]
 		for len(u.buckets) > 1 && b.o.Limits.overQueue(u.n, u.bytes, 1) {
-			b.Stats.OfflineSessionFull.Add(u.loseOldest())
+			before := u.bytes
+			lost := u.loseOldest()
+			b.Stats.OfflineSessionFull.Add(lost)
+			u.sinceLook, u.bytesSinceLook = u.sinceLook+lost, u.bytesSinceLook+before-u.bytes
 		}
 		u.join()
 	}
@@ -136,7 +155,7 @@ func (b *Broker) enterFresh(s *snapshot) {
 // forget is enterFresh for a pass that has failed.
 func (s *snapshot) forget() {
 	for _, n := range s.needs {
-		n.fresh = n.fresh[:0]
+		n.fresh, n.passed = n.fresh[:0], 0
 	}
 }
 
@@ -164,14 +183,19 @@ func (u *queued) loseBucket(i int) (lost int64) {
 		return gone
 	})
 	u.dropped += lost
+	u.raise(part, upto)
+	return lost
+}
+
+// raise notes that what lies below an offset is lost to the limit.
+func (u *queued) raise(part uint32, upto int64) {
 	for k := range u.floors {
 		if u.floors[k].Part == part {
 			u.floors[k].Offset = max(u.floors[k].Offset, upto)
-			return lost
+			return
 		}
 	}
 	u.floors = append(u.floors, session.Position{Part: part, Offset: upto})
-	return lost
 }
 
 // join makes one bucket of the two neighbours in a partition that hold least, until there are few enough.

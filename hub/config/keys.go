@@ -172,7 +172,7 @@ var limitKeys = []key{
 	{name: "index_bytes", kind: kindBytes, def: "20MiB", min: 10 * mib, max: gib,
 		doc: "Memory of the index of the metadata (Badger): tables being filled, and caches."},
 	{name: "queued_messages", kind: kindInt, def: "100000", min: 1, max: 1_000_000_000, zero: "no limit",
-		doc: "When retention deletes a segment, QoS 1 and 2 messages in it that a session still has to receive are copied. This is how many copies one session may wait for; beyond it stream.offline decides. Those in the streams do not count."},
+		doc: "When retention deletes a segment, QoS 1 and 2 messages in it that a session still has to receive are copied. This is how many copies one session may wait for; beyond it stream.offline decides. Those in the streams do not count, but where they alone are as many, none is copied."},
 	{name: "queued_bytes", kind: kindBytes, def: "64MiB", min: kib, max: tib, zero: "no limit",
 		doc: "The same in bytes of topics, payloads and properties."},
 	{name: "offline_bytes", kind: kindBytes, def: "256MiB", min: mib, max: 1024 * tib, zero: "no limit",
