@@ -138,23 +138,7 @@ func undocumentedSpec(spec ast.Spec, groupComment bool) []*ast.Ident {
 
 // exportedReceiver tells whether a method's type can be named from outside.
 // Methods that only satisfy an interface of the standard library are documented there.
-func exportedReceiver(recv *ast.FieldList) bool {
-	expr := recv.List[0].Type
-	for {
-		switch e := expr.(type) {
-		case *ast.StarExpr:
-			expr = e.X
-		case *ast.IndexExpr:
-			expr = e.X
-		case *ast.IndexListExpr:
-			expr = e.X
-		case *ast.Ident:
-			return e.IsExported()
-		default:
-			return false
-		}
-	}
-}
+func exportedReceiver(recv *ast.FieldList) bool { return ast.IsExported(receiver(recv)) }
 
 // A linter is silenced rarely, and never without saying why.
 func TestNolint(t *testing.T) {

@@ -107,28 +107,10 @@ func startChild(name string) (*broker, error) {
 		p.Kill()
 		return os.RemoveAll(dir)
 	}
-	if err := await(addr, p); err != nil {
+	if err := harness.AwaitDial(addr, p); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), stop())
 	}
 	return &broker{name: name, addr: addr, pid: p.PID(), stop: stop}, nil
-}
-
-func await(addr string, p *harness.Process) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
-	for {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			return c.Close()
-		}
-		select {
-		case <-p.Done():
-			return errors.New("it ended before it served")
-		case <-deadline:
-			return errors.New("it does not serve")
-		case <-tick.C:
-		}
-	}
 }
 
 // serveIfChild is the broker's side of startChild; it does not return in a child.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 )
 
 // ErrNoMosquitto means that the broker is not installed here.
@@ -49,7 +48,7 @@ func StartMosquitto(lines string) (*Mosquitto, error) {
 	if m.Process, err = Launch(exec.Command(exe, "-c", conf)); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	if err := waitDial(addr, m.Process); err != nil {
+	if err := AwaitDial(addr, m.Process); err != nil {
 		return nil, errors.Join(err, m.Remove())
 	}
 	return m, nil
@@ -63,24 +62,6 @@ func mosquittoPath() (string, error) {
 		}
 	}
 	return "", ErrNoMosquitto
-}
-
-func waitDial(addr string, p *Process) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
-	for {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			return c.Close()
-		}
-		select {
-		case <-p.Done():
-			return errors.New("harness: mosquitto ended before it served")
-		case <-deadline:
-			return errors.New("harness: mosquitto does not serve")
-		case <-tick.C:
-		}
-	}
 }
 
 // Remove kills the broker and deletes its files.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // Ports are handed out below the range from which the kernel takes the source
@@ -44,4 +45,23 @@ func FreeAddr() (string, error) {
 		return addr, nil
 	}
 	return "", errors.New("harness: no free loopback port found")
+}
+
+// AwaitDial waits until a program serves at an address.
+func AwaitDial(addr string, p *Process) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for {
+		if c, err := net.Dial("tcp", addr); err == nil {
+			return c.Close()
+		}
+		select {
+		case <-p.Done():
+			return errors.New("harness: it ended before it served")
+		case <-deadline:
+			return errors.New("harness: it does not serve")
+		case <-tick.C:
+		}
+	}
 }
