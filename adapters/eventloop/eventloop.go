@@ -106,6 +106,13 @@ func Nudge(c Conn) {
 	}
 }
 
+// Unread reports that the peer has sent something that the loop has not come to read yet: whoever judges a connection by
+// what was heard of it asks first, since a loop that was held up hears late. It belongs to the connection's loop.
+func Unread(c Conn) bool {
+	k := base(c)
+	return k != nil && !k.closed() && unread(k.gc.Fd()) > 0
+}
+
 // CloseWrite ends the outgoing half of a connection whose last words are on their way, and leaves the other half open:
 // a socket that is closed while input is unread is reset, and what was sent may never be seen. It reports false when
 // bytes still wait for the socket; nothing more is done then.

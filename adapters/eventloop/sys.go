@@ -13,6 +13,15 @@ func isAddrInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
 func closeWrite(fd int) error { return syscall.Shutdown(fd, syscall.SHUT_WR) }
 
+// unread is the number of bytes that a socket has received and nobody has read.
+func unread(fd int) int {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 func processID() int { return os.Getpid() }
 
 // setUserTimeout bounds how long sent data may stay unacknowledged before the kernel gives the connection up: a peer

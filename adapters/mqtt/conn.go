@@ -27,6 +27,7 @@ type Conn struct {
 	client *broker.Client // nil before CONNACK and after a takeover
 	out    []byte         // queued output; nil when there is none
 	extra  *extra         // nil until there is any
+	rest   *rest          // while output waits for metadata, see rest.go
 
 	seenMs     int64 // hub time of the last packet, to the tick
 	dueMs      int64
@@ -37,6 +38,7 @@ type Conn struct {
 	sinceS    uint32 // hub time of the connection, seconds
 	buffered  int32  // bytes the socket had not taken, when last looked at
 	need      int32  // bytes that the next packet needs to be complete
+	pings     int32  // PINGREQs to be answered
 	maxPacket uint32
 	on        uint16 // the listener, by its index
 	keepAlive uint16 // seconds
@@ -57,6 +59,8 @@ type extra struct {
 	topics *aliases // topic aliases of the client, nil until it uses one
 	rate   *rate    // nil until the client publishes under a limit
 	given  *given   // topic aliases towards the client, nil when it takes none
+
+	wordsAt int // where in out the last words begin
 }
 
 // more returns the extra of a connection that is about to need some.
@@ -135,7 +139,8 @@ func (c *Conn) handle(first byte, body []byte) error {
 		if err := packet.DecodePingreq(body); err != nil {
 			return err
 		}
-		c.queue(packet.AppendPingresp(c.buffer()))
+		c.pings++ // written by Flush, whatever else has to wait
+		c.markDirty()
 		return nil
 	case packet.TypeSubscribe:
 		return c.onSubscribe(first, body)
@@ -189,6 +194,7 @@ func (c *Conn) fail(code byte, reason string) {
 		if !c.problems {
 			reason = ""
 		}
+		c.more().wordsAt = len(c.out)
 		c.queue(packet.AppendDisconnect(c.buffer(), code, reason))
 		c.words = true
 	}
@@ -233,6 +239,9 @@ func (c *Conn) queue(b []byte) {
 
 // grown takes the grown out buffer.
 func (c *Conn) grown(b []byte) {
+	if c.rest != nil {
+		c.rest.cutAt(len(c.out), c.l.b.Begun())
+	}
 	c.l.queued += len(b) - len(c.out)
 	c.out = b
 	c.markDirty()
@@ -249,6 +258,14 @@ func (c *Conn) markDirty() {
 // Flush implements broker.Conn: one write for everything the round has queued.
 func (c *Conn) Flush() {
 	c.queuedIn = false
+	if c.mustRest() {
+		c.hold()
+		return
+	}
+	for ; c.pings > 0 && c.phase == phaseConnected; c.pings-- {
+		c.l.wire.packetsOut++
+		c.queueQuiet(packet.AppendPingresp(c.buffer()))
+	}
 	if len(c.out) > 0 && c.phase != phaseClosed {
 		// The error needs no handling: OnClose has run by then.
 		c.l.wire.bytesOut += int64(len(c.out))
@@ -312,7 +329,7 @@ func (c *Conn) account() {
 // Room implements broker.Conn. A connection that has nothing queued always has room for one message, whatever its
 // size; beyond that it has a limit of its own, and all connections have one together.
 func (c *Conn) Room(n int) bool {
-	if c.phase != phaseConnected {
+	if c.phase != phaseConnected || c.rest != nil {
 		return false
 	}
 	if c.buffered > 0 {

@@ -106,6 +106,7 @@ func (m mapMeta) Put(key, value []byte)    { m[string(key)] = slices.Clone(value
 func (m mapMeta) PutNew(key, value []byte) { m.Put(key, value) }
 func (m mapMeta) Delete(key []byte)        { delete(m, string(key)) }
 func (m mapMeta) Commit() error            { return nil }
+func (m mapMeta) Backlog() int             { return 0 }
 func (m mapMeta) Sync() error              { return nil }
 func (m mapMeta) Scan(prefix []byte, fn func(key, value []byte) error) error {
 	for _, k := range slices.Sorted(maps.Keys(m)) {

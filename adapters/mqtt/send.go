@@ -100,7 +100,7 @@ func (c *Conn) sendShared(d *broker.Delivery) bool {
 // early writes a connection's queue before the end of the round when much is queued on the loop. What the packets
 // rest on is committed first, as it is in the round.
 func (c *Conn) early() {
-	if c.l.queued > earlyBytes && c.l.b.CommitMeta() {
+	if c.l.queued > earlyBytes && c.client != nil && c.l.b.CommitMeta(c.client) {
 		c.Flush()
 	}
 }

@@ -340,6 +340,9 @@ func (l *loop) judge(c *Conn, now int64) int64 {
 		_ = c.t.Close()
 		return 0
 	}
+	if eventloop.Unread(c.t) { // the loop was held up: what the client has sent is heard first
+		return now + wheelStepMs
+	}
 	if c.phase == phaseWaiting && now < c.seenMs+decideMaxMs {
 		return c.seenMs + decideMaxMs
 	}

@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"edgehub/hub/message"
 	"edgehub/hub/session"
@@ -41,6 +42,7 @@ const (
 	CodeQuotaExceeded    byte = 0x97
 	CodeFilterInvalid    byte = 0x8F
 	CodeNotAuthorized    byte = 0x87
+	CodeServerBusy       byte = 0x89
 	CodeClientIDNotValid byte = 0x85
 	CodeNoSubscription   byte = 0x11
 	CodeSharedForbidden  byte = 0x9E
@@ -55,6 +57,8 @@ type Meta interface {
 	Commit() error
 	Sync() error
 	Scan(prefix []byte, fn func(key, value []byte) error) error
+	// Backlog is how many bytes were put and are not committed, about; 0 means that all is.
+	Backlog() int
 }
 
 // Conn is a connection as the broker uses it, always on its loop. None of the methods writes to the socket except
@@ -74,7 +78,8 @@ type Conn interface {
 	// Close ends the connection with a reason code, without what is queued. With CodeTakenOver the session belongs to
 	// another connection from now on.
 	Close(code byte)
-	// Flush writes what is queued.
+	// Flush writes what is queued. While Loop.Rests says of the client that it may not, it calls Loop.Wait instead, and is
+	// called again.
 	Flush()
 }
 
@@ -138,6 +143,8 @@ type Options struct {
 	Logger  *slog.Logger
 	Limits  Limits
 	Rights  rightsFunc // nil: everybody may do everything
+	// WriteWait is how long a loop waits for a write before it goes on without it; 0: for as long as it takes.
+	WriteWait time.Duration
 	// DiskLow reports whether the disk is nearly full; nil: it never is.
 	DiskLow func() bool
 }
@@ -171,7 +178,8 @@ type Broker struct {
 	sys      atomic.Pointer[map[string]string] // values of the hub's own topics
 	vector   vector
 	Stats    Stats
-	said     struct{ refused, unroutable sometimes }
+	said     struct{ refused, unroutable, slow, slowOver sometimes }
+	writers  writers
 
 	released   atomic.Bool   // no acknowledgement is held any more
 	inboundTop atomic.Uint64 // see startInbound
@@ -213,7 +221,8 @@ type partition struct {
 	bytes      int64    // in open, writing and awaiting
 	writing    *batch   // taken from open, not yet committed or refused
 	awaiting   []*batch // written, not yet synced: Synced streams only
-	stuck      *batch   // taken and not written, since the write failed: Memory streams only
+	stuck      *batch   // taken and not written, since the write failed or is late: Memory streams only
+	stuckBusy  bool     // stuck is being written
 	due, armed bool     // of streams that linger: write now; a timer is under way
 
 	// posted is the offset below which mail has been posted to every loop that wants it. It is stored after the mail.
@@ -254,6 +263,7 @@ type pending struct {
 func New(o Options) *Broker {
 	b := &Broker{o: o, log: o.Logger, stop: make(chan struct{})}
 	b.loops.Store(&[]*Loop{})
+	b.writers.init(b, o.WriteWait)
 	b.reg.init()
 	b.catchup.init(b)
 	for _, p := range o.Streams.Partitions {
@@ -271,6 +281,7 @@ func New(o Options) *Broker {
 // Start runs the background work.
 func (b *Broker) Start() {
 	b.catchup.start()
+	b.writers.start()
 	b.wg.Add(1)
 	go b.tick()
 }
@@ -280,6 +291,7 @@ func (b *Broker) Stop() {
 	close(b.stop)
 	b.wg.Wait()
 	b.catchup.stop()
+	b.writers.stop()
 	b.flushBehind()
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgehub/hub/session"
+	"edgehub/hub/stream"
 )
 
 // Positions that survive a kill, without a write per message.
@@ -98,7 +99,10 @@ func (b *Broker) checkpointWith(nowMs int64, ask func(l *Loop) []int64) {
 		b.vector.timeMs = nowMs
 	}
 	// Synced here, on the tick's goroutine: the most that a power cut takes from the metadata is one checkpoint.
-	if err := b.o.Meta.Sync(); err != nil {
+	op := b.o.Streams.Slow.Begin(stream.SlowSync, "$meta", time.Now())
+	err := b.o.Meta.Sync()
+	b.o.Streams.Slow.End(op)
+	if err != nil {
 		b.log.Error("checkpoint could not be written", "err", err)
 	}
 }
@@ -130,6 +134,9 @@ func (b *Broker) storeVector(vec []int64) (moved bool) {
 func (l *Loop) checkpoint() []int64 {
 	at := l.b.positions()
 	l.drainAll()
+	// While a commit is late records wait to be saved, and a vector that passes what they are about must not be stored
+	// before them. The one stored after this is of the checkpoint before, so it passes nothing that is not saved here.
+	l.save()
 	for i := range at {
 		at[i] = max(at[i], l.handled[i])
 	}

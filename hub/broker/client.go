@@ -23,6 +23,7 @@ type Client struct {
 	access *access // what it may do, see rights.go; nil: everything
 	owed   *owed   // see there; nil: nothing
 	will   *Will   // fired when the connection goes without DISCONNECT; of an offline session: still delayed
+	rests  uint64  // number of the loop's commit that its packets rest on, see metadata.go
 
 	gen     uint32 // rises when what a reader is about to bring has become useless
 	window  uint16 // messages in flight at most
@@ -209,6 +210,10 @@ func (r *registry) counts() (connected, sessions int) {
 // that another connection has is taken from it at once; of several that want it, the last one gets it. Any code but
 // CodeOK is a refusal, and conn hears no more.
 func (l *Loop) Connect(conn Conn, req ConnectRequest) (code byte) {
+	if l.metaFull() {
+		l.b.Stats.RefusedBusy.Add(1)
+		return CodeServerBusy
+	}
 	req.Expiry = min(req.Expiry, l.b.o.Limits.SessionExpiryMax)
 	sh := l.b.reg.shard(req.ClientID)
 	sh.mu.Lock()
@@ -284,7 +289,7 @@ func (l *Loop) handOver(c *Client) {
 	}
 	old.Close(CodeTakenOver)
 	if c.will != nil && c.will.DelayS == 0 { // a delayed one is for attach to judge
-		l.b.fireWill(c)
+		l.b.fireWill(c, l)
 	}
 	l.pass(c)
 }
@@ -334,11 +339,12 @@ func (l *Loop) pass(c *Client) (offline bool) {
 // attach makes a session the connection's. On the connection's loop, which owns the session by now.
 func (l *Loop) attach(c *Client, conn Conn, req ConnectRequest) {
 	l.b.timers.cancel(c)
+	durable := c.stored || c.inboundStored || c.positioned || c.will != nil // what goes, goes before CONNACK
 	// What a user has left is not for an anonymous client: that session ends. What was left without a user may be taken on.
 	present := c.Persistent() && !req.Clean && (c.user == nil || *c.user == req.User)
 	if !present {
 		if c.will != nil { // the delayed will of a session that ends here [MQTT-3.1.3.2.2]
-			l.b.fireWill(c)
+			l.b.fireWill(c, l)
 		}
 		l.b.wipe(c)
 		l.b.startInbound(&c.Inbound)
@@ -355,6 +361,10 @@ func (l *Loop) attach(c *Client, conn Conn, req ConnectRequest) {
 		l.markActive(c)
 	}
 	l.b.setWill(c, req.Will)
+	c.rests = 0 // of the loop before
+	if durable || c.Persistent() || c.will != nil {
+		l.rest(c)
+	}
 	l.floor(c)
 	if c.Flights.Len() > 0 {
 		again := c.Flights.Ordered()
@@ -404,7 +414,7 @@ func (l *Loop) Disconnect(c *Client) {
 		return
 	}
 	if c.will != nil && (c.will.DelayS == 0 || !c.Persistent()) {
-		l.b.fireWill(c)
+		l.b.fireWill(c, l)
 	}
 	l.goOffline(c)
 }

@@ -94,7 +94,7 @@ func (c *Client) excuse(seq uint64) {
 func (l *Loop) settleInbound(c *Client) {
 	for id, e := range c.Inbound.All() {
 		if !e.Committed {
-			l.afterPending(l.b.placeOf(c, id), func() {
+			l.afterPublish(c, id, e.Seq, func() {
 				l.b.withOwner(c, func() { l.b.resolveInbound(c, id, e.Seq) })
 			})
 		}

@@ -24,25 +24,31 @@ const lingerBytes = seglog.BatchBytesMax
 // retryBehind is when a write behind that failed is tried again.
 const retryBehind = 200 * time.Millisecond
 
-// ripe tells whether the open batch is to be written now. Of a stream with durability memory it first hands out what
+// ripe returns the batch that is to be written now, nil: none. Of a stream with durability memory it first hands out what
 // is new. Called by the committer, with p.mu held; it may give that up for a while.
-func (b *Broker) ripe(p *partition, l *Loop) bool {
+func (b *Broker) ripe(p *partition, l *Loop) *batch {
 	st := p.Stream
 	if st.Linger <= 0 {
-		return len(p.open.pend) > 0
+		if len(p.open.pend) == 0 {
+			return nil
+		}
+		return p.take()
 	}
-	free := b.unstick(p)
+	if p.stuck != nil && p.due && !p.stuckBusy {
+		p.due = false
+		return p.stuck
+	}
 	if st.Durability == stream.Memory && !p.open.urgent {
 		b.handOutEarly(p, l)
 	}
 	switch {
-	case !free || len(p.open.pend) == 0:
-		return false
+	case p.stuck != nil || len(p.open.pend) == 0:
+		return nil
 	case p.due || p.open.urgent || p.open.b.Len() >= lingerBytes:
-		return true
+		return p.take()
 	}
 	p.arm(b, st.Linger)
-	return false
+	return nil
 }
 
 // handOutEarly hands the records of the open batch out that have not been. Appends go on meanwhile: they write behind
@@ -76,49 +82,51 @@ func (b *Broker) commitDue(p *partition) {
 	b.commit(p, nil)
 }
 
-// unstick tries a write behind again that has failed. Called by the committer, with p.mu held; it gives that up
-// meanwhile. It reports whether nothing is stuck any more.
-func (b *Broker) unstick(p *partition) bool {
-	bt := p.stuck
-	if bt == nil {
-		return true
-	}
-	if !p.due {
-		return false
-	}
-	p.due = false
-	p.mu.Unlock()
-	ok := b.writeBehind(p, bt, nil)
+// setBehind notes that a batch is being written of which everything has been handed out. What comes meanwhile may be
+// handed out too, so that the role of the committer is free until the write is over; but nothing else is written.
+func (p *partition) setBehind(bt *batch) {
 	p.mu.Lock()
-	if ok {
-		p.stuck = nil
-		p.due = len(p.open.pend) > 0
-	}
-	return ok
+	p.stuck, p.stuckBusy = bt, true
+	p.mu.Unlock()
 }
 
-// writeBehind writes a batch of a stream with durability memory, or keeps it to be tried again.
-func (b *Broker) writeBehind(p *partition, bt *batch, l *Loop) bool {
-	n := bt.b.Len()
-	if err := p.Log.Append(&bt.b); err != nil {
+// writeBehind does that on a goroutine that is no loop, which is the committer when it is called, and not after.
+func (b *Broker) writeBehind(p *partition, t *task) {
+	p.setBehind(t.bt)
+	p.mu.Lock()
+	p.committing = false
+	p.mu.Unlock()
+	b.writers.here(t)
+	b.wroteBehind(p, t.bt, nil, t.err)
+	b.commit(p, nil)
+}
+
+// wroteBehind goes on with a batch of a stream with durability memory, or keeps it to be tried again.
+func (b *Broker) wroteBehind(p *partition, bt *batch, l *Loop, err error) {
+	if err != nil {
 		b.Stats.WriteBehindFailed.Add(1)
 		if n, say := b.said.refused.next(b.o.Clock.NowMs()); say {
 			b.log.Error("write failed; acknowledged messages of a stream with durability memory wait in memory", "partition", p.Name, "records", len(bt.pend), "err", err, "not_said", n)
 		}
 		p.mu.Lock()
-		p.stuck = bt
+		p.stuck, p.stuckBusy = bt, false
 		p.arm(b, retryBehind)
 		p.mu.Unlock()
-		return false
+		return
 	}
-	b.Stats.Commits.Add(1)
-	b.Stats.CommitBytes.Add(int64(n))
-	b.o.Streams.Appended(p.Partition, n)
-	b.handOut(p, bt.pend[bt.acked:], bt.b.Base()+int64(bt.acked), bt.b.Bytes(), l)
+	b.countWrite(p, bt)
+	if bt.acked < len(bt.pend) {
+		b.handOut(p, bt.pend[bt.acked:], bt.b.Base()+int64(bt.acked), bt.b.Bytes(), l)
+	}
 	b.Stats.InBytes.Add(bt.bytes)
 	b.settleBatch(p, bt)
+	p.mu.Lock()
+	if p.stuck == bt {
+		p.stuck, p.stuckBusy = nil, false
+		p.due = len(p.open.pend) > 0
+	}
+	p.mu.Unlock()
 	p.recycle(bt)
-	return true
 }
 
 // readable is the offset below which a partition can be read from the log. With durability memory more is committed

@@ -42,16 +42,24 @@ type Loop struct {
 	out, outBytes int64 // deliveries of this round
 	// subscribers are the loop's sessions that have subscriptions.
 	subscribers map[*attachment]struct{}
-	handoff     []mail   // by loop id: messages for members of shared subscriptions on other loops
-	unrecord    [][]byte // records of their QoS 2 messages that are done with
-	shared      Shared
-	delivery    Delivery // scratch of send
-	msg         message.Message
-	headers     seglog.Headers
-	lastTick    []int64 // the position vector of the previous tick
-	mail        mailbox
-	work        mail // swapped with the mailbox
-	workPos     int
+	handoff     []mail // by loop id: messages for members of shared subscriptions on other loops
+	// handoffRests: a message of handoff rests on metadata; handoffNew: and was gathered since the latest commit began.
+	handoffRests, handoffNew bool
+	meta                     metadata
+	unrecord                 [][]byte // records of their QoS 2 messages that are done with
+	shared                   Shared
+	delivery                 Delivery // scratch of send
+	msg                      message.Message
+	headers                  seglog.Headers
+	lastTick                 []int64 // the position vector of the previous tick
+	mail                     mailbox
+	work                     mail // swapped with the mailbox
+	workPos                  int
+
+	// Of its writes, see writer.go.
+	writer    *writer
+	task      atomic.Pointer[task] // replaced by the loop, seen by the watch
+	roundTick uint32               // the watch's ticks at the start of the round
 
 	// Acknowledgements that wait for subscribers, and the clients waited for: see pace.go.
 	held      []heldAcks
@@ -189,6 +197,7 @@ func (l *Loop) Round() {
 	l.mail.posted = false
 	l.mail.mu.Unlock()
 
+	l.roundTick = l.b.writers.ticks.Load()
 	more := l.drain(mailBudget)
 	for range 4 { // closing can publish wills, which touch partitions
 		l.commitTouched()
@@ -199,12 +208,7 @@ func (l *Loop) Round() {
 	}
 	l.pump()
 	l.releaseHeld()
-	l.save()
-	if err := l.b.o.Meta.Commit(); err != nil {
-		l.metaFailed(err)
-	} else if len(l.handoff) > 0 {
-		l.postHandoffs()
-	}
+	l.commitMeta()
 	l.flush()
 	l.count()
 	if more || len(l.touched) > 0 || len(l.closing) > 0 || len(l.pumps) > 0 {
@@ -251,16 +255,6 @@ func (l *Loop) flush() {
 		l.dirty[i] = nil
 	}
 	l.dirty = l.dirty[:0]
-}
-
-// metaFailed: without the metadata nothing that rests on it may leave. There is no way to take back what is queued
-// per connection, so the connections with queued output are closed, and the flush that follows finds nothing but the
-// reason; their clients come back and repeat.
-func (l *Loop) metaFailed(err error) {
-	l.b.log.Error("metadata could not be written; closing the connections that wait for it", "err", err, "connections", len(l.dirty))
-	for i := 0; i < len(l.dirty); i++ {
-		l.dirty[i].Close(CodeUnspecified)
-	}
 }
 
 // drain handles up to budget items of mail and reports whether there may be more: the wake-up for those was the one
@@ -348,17 +342,11 @@ func (l *Loop) Pump(c *Client) {
 	}
 }
 
-// CommitMeta makes the metadata durable now, for a connection that has to write before the end of the round.
-func (l *Loop) CommitMeta() bool {
-	l.save()
-	return l.b.o.Meta.Commit() == nil
-}
-
 // Barrier acknowledges conn's publish number seq, the repetition of the client's QoS 2 publish id, once its first copy is
 // committed or refused, and as that was, whatever connection it came on.
 func (l *Loop) Barrier(conn Conn, seq uint32, c *Client, id uint16) {
 	first := c.Inbound.Seq(id)
-	l.afterPending(l.b.placeOf(c, id), func() {
+	l.afterPublish(c, id, first, func() {
 		code := CodeOK
 		// A refusal that was answered already has taken the number away.
 		if c.conn == conn && (c.refused(first) || c.Inbound.Seq(id) != first) {
@@ -368,30 +356,34 @@ func (l *Loop) Barrier(conn Conn, seq uint32, c *Client, id uint16) {
 	})
 }
 
-// afterPending calls fn on this loop when everything appended so far to the partitions is committed or refused.
-func (l *Loop) afterPending(parts []*partition, fn func()) {
-	left := 1
-	done := func() { // on this loop only
-		if left--; left == 0 {
-			fn()
-		}
-	}
-	for _, p := range parts {
+// afterPublish calls fn on this loop when the client's QoS 2 publish is committed or refused. It waits for nothing that
+// was appended later: while writes are late, the hub's positions may pass the one long before the other.
+func (l *Loop) afterPublish(c *Client, id uint16, seq uint64, fn func()) {
+	for _, p := range l.b.placeOf(c, id) {
 		p.mu.Lock()
-		var last *batch
-		switch {
-		case len(p.open.pend) > p.open.acked:
-			last = p.open
-		case p.writing != nil:
-			last = p.writing
-		case len(p.awaiting) > 0:
-			last = p.awaiting[len(p.awaiting)-1]
-		}
-		if last != nil {
-			left++
-			last.after = append(last.after, func() { l.Post(done) })
+		bt := p.holding(c, seq)
+		if bt != nil {
+			bt.after = append(bt.after, func() { l.Post(fn) })
 		}
 		p.mu.Unlock()
+		if bt != nil {
+			return
+		}
 	}
-	l.Post(done)
+	l.Post(fn) // behind the news of its outcome
+}
+
+// holding returns the batch with a QoS 2 publish that is neither handed out nor refused. Under p.mu.
+func (p *partition) holding(c *Client, seq uint64) *batch {
+	for _, bt := range append([]*batch{p.open, p.writing, p.stuck}, p.awaiting...) {
+		if bt == nil {
+			continue
+		}
+		for i := range bt.pend[bt.acked:] {
+			if pd := &bt.pend[bt.acked+i]; pd.qos2 == seq && pd.from == c {
+				return bt
+			}
+		}
+	}
+	return nil
 }

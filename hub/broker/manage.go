@@ -165,7 +165,7 @@ func (b *Broker) end(c *Client) {
 	}
 	sh.mu.Unlock()
 	if w, user := b.expireOne(c, b.o.Clock.NowMs()); w != nil {
-		b.publishWill(c.ClientID, user, w)
+		b.publishWill(c.ClientID, user, w, nil)
 	}
 }
 

@@ -20,6 +20,7 @@ type pkt struct {
 	present bool
 	subIDs  []uint32
 	expires int64 // hub time, 0: never
+	sentMs  int64 // hub time of Send; it may leave later, when it rests on metadata
 }
 
 func (p pkt) String() string {
@@ -45,6 +46,7 @@ type tconn struct {
 	receive func(pkt)
 	room    int // deliveries that still fit; negative: any number
 	flushes int
+	waits   uint64 // for which commit it waits, or has waited
 	closing bool
 	gone    bool
 	dirty   bool
@@ -115,7 +117,7 @@ func (cn *tconn) Send(d *Delivery) bool {
 	if cn.room > 0 {
 		cn.room--
 	}
-	cn.queue(pkt{kind: "publish", id: d.ID, qos: d.QoS, dup: d.Dup, retain: d.Retain, topic: string(d.Msg.Topic),
+	cn.queue(pkt{kind: "publish", sentMs: cn.r.b.o.Clock.NowMs(), id: d.ID, qos: d.QoS, dup: d.Dup, retain: d.Retain, topic: string(d.Msg.Topic),
 		payload: string(d.Msg.Payload), subIDs: slices.Clone(d.SubIDs)})
 	if cn.sent != nil {
 		cn.sent()
@@ -167,6 +169,17 @@ func (cn *tconn) Close(code byte) {
 
 func (cn *tconn) Flush() {
 	cn.dirty = false
+	switch {
+	case cn.c == nil || cn.gone || !cn.l.Rests(cn.c):
+	case cn.closing: // what rests on metadata that are not durable is left unsaid
+		cn.out = kinds(cn.out, "disconnect")
+	default:
+		if cn.waits != cn.l.Begun() {
+			cn.waits = cn.l.Begun()
+			cn.l.Wait(cn)
+		}
+		return
+	}
 	cn.flushes++
 	out := cn.out
 	cn.out = nil

@@ -59,6 +59,10 @@ func (l *Loop) Publish(from *Client, conn Conn, seq uint32, m *message.Message) 
 	if code == CodeOK && l.b.diskRefuses(m.QoS) {
 		code = CodeQuotaExceeded
 	}
+	if code == CodeOK && m.Retain && l.metaFull() { // each puts its place in the log
+		l.b.Stats.RefusedBusy.Add(1)
+		code = CodeQuotaExceeded
+	}
 	if code == CodeOK && m.Retain && l.b.retained.isFull(&l.b.o.Limits, e.name, len(m.Payload)) {
 		l.b.Stats.RefusedRetained.Add(1)
 		code = CodeQuotaExceeded
@@ -82,6 +86,11 @@ func (l *Loop) Publish(from *Client, conn Conn, seq uint32, m *message.Message) 
 // PublishDirect takes a message from the hub itself (an operator, a will) on any goroutine. done is called once, on
 // any goroutine, after the commit or the refusal; part is nil when the message reached no partition.
 func (b *Broker) PublishDirect(m *message.Message, done func(part *stream.Partition, offset int64, code byte)) {
+	b.publishDirect(m, nil, done)
+}
+
+// publishDirect is PublishDirect; on a loop, which must not write by itself, the commit is its round's.
+func (b *Broker) publishDirect(m *message.Message, l *Loop, done func(part *stream.Partition, offset int64, code byte)) {
 	e := b.newEntry(string(m.Topic))
 	p, code := b.choose(e, nil)
 	if code == CodeOK && b.diskRefuses(m.QoS) {
@@ -96,6 +105,11 @@ func (b *Broker) PublishDirect(m *message.Message, done func(part *stream.Partit
 		if done != nil {
 			done(nil, 0, code)
 		}
+		return
+	}
+	if l != nil {
+		l.touch(p)
+		l.Schedule()
 		return
 	}
 	b.commit(p, nil)
@@ -166,17 +180,26 @@ func (b *Broker) commit(p *partition, l *Loop) {
 		return
 	}
 	p.committing = true
+	p.mu.Unlock()
+	b.serve(p, l)
+}
+
+// serve is the committer's work. It returns when the caller is not the committer any more: nothing is to be written, or
+// a write is late and its writer goes on, or others keep filling the partition and it is committed again soon.
+func (b *Broker) serve(p *partition, l *Loop) {
+	p.mu.Lock()
 	for range commitPasses {
-		if !b.ripe(p, l) {
+		bt := b.ripe(p, l)
+		if bt == nil {
 			p.committing = false
 			p.mu.Unlock()
 			return
 		}
-		bt := p.take()
 		p.mu.Unlock()
-		b.write(p, bt, l)
+		if !b.write(p, bt, l) {
+			return
+		}
 		p.mu.Lock()
-		p.writing = nil
 	}
 	p.committing = false
 	more := len(p.open.pend) > 0 && (p.due || p.Stream.Linger <= 0 || p.open.acked < len(p.open.pend))
@@ -239,30 +262,69 @@ func (p *partition) recycle(bt *batch) {
 	p.mu.Unlock()
 }
 
-func (b *Broker) write(p *partition, bt *batch, l *Loop) {
-	if p.Stream.Durability == stream.Memory {
-		b.writeBehind(p, bt, l)
-		return
+// write writes a batch that was taken and does what follows. False: the loop was to wait too long; the batch's writer
+// does that, and is the committer.
+func (b *Broker) write(p *partition, bt *batch, l *Loop) bool {
+	behind := p.Stream.Durability == stream.Memory && bt.acked == len(bt.pend)
+	if l == nil {
+		t := &task{p: p, bt: bt}
+		if behind {
+			b.writeBehind(p, t)
+			return false
+		}
+		b.writers.here(t)
+		b.wrote(p, bt, nil, t.err)
+		return true
 	}
-	n := bt.b.Len()
-	if err := p.Log.Append(&bt.b); err != nil {
+	t := l.newTask()
+	t.p, t.bt = p, bt
+	if behind {
+		p.setBehind(bt)
+	}
+	switch {
+	case l.do(t):
+		b.wrote(p, bt, l, t.err)
+		return true
+	case behind:
+		p.mu.Lock()
+		p.committing = false
+		p.mu.Unlock()
+		l.touch(p) // the writer may have looked before that
+	}
+	return false
+}
+
+// wrote goes on with a batch after its write. By the committer.
+func (b *Broker) wrote(p *partition, bt *batch, l *Loop, err error) {
+	switch {
+	case p.Stream.Durability == stream.Memory:
+		b.wroteBehind(p, bt, l, err)
+	case err != nil:
 		b.refuse(p, bt, l, err)
-		return
-	}
-	b.Stats.Commits.Add(1)
-	b.Stats.CommitBytes.Add(int64(n))
-	p.noteSize(n, len(bt.pend))
-	b.o.Streams.Appended(p.Partition, n)
-	if p.Stream.Durability == stream.Synced {
+	default:
+		b.countWrite(p, bt)
+		if p.Stream.Durability != stream.Synced {
+			b.committed(p, bt, l)
+			p.recycle(bt)
+			break
+		}
 		// Committed, fanned out and acknowledged only when the group fdatasync has returned: see Synced.
 		p.mu.Lock()
 		p.awaiting = append(p.awaiting, bt)
 		p.mu.Unlock()
 		b.o.Streams.RequestSync(p.Partition)
-		return
 	}
-	b.committed(p, bt, l)
-	p.recycle(bt)
+	p.mu.Lock()
+	p.writing = nil
+	p.mu.Unlock()
+}
+
+func (b *Broker) countWrite(p *partition, bt *batch) {
+	n := bt.b.Len()
+	b.Stats.Commits.Add(1)
+	b.Stats.CommitBytes.Add(int64(n))
+	p.noteSize(n, len(bt.pend))
+	b.o.Streams.Appended(p.Partition, n)
 }
 
 // Synced completes the batches of a Synced stream that lie below the synced offset. It is called by the one syncer

@@ -311,7 +311,7 @@ func TestEarlyFlushNamesThePositionBehindTheMessage(t *testing.T) {
 	p.pub("t", "x", 2, 1)
 	r.settle()
 	s = r.conn(0)
-	s.sent = func() { s.l.CommitMeta() }
+	s.sent = func() { s.l.CommitMeta(s.c) }
 	s.l.Connect(s, ConnectRequest{ClientID: "s", Expiry: 3600, Window: 10})
 	s.l.Schedule()
 	if got := s.answerAll(); len(got) != 1 {

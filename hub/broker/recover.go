@@ -366,7 +366,7 @@ func (r *recovery) finish() {
 		if c.stored && (!c.crashed || c.will.DelayS > 0) {
 			continue // delayed: scheduled with its session
 		}
-		r.b.fireWill(c)
+		r.b.fireWill(c, nil)
 	}
 	for i := range r.b.reg.shards {
 		for c := range r.b.reg.shards[i].clients.all() {
@@ -406,10 +406,16 @@ func (r *recovery) finishClient(c *Client, now int64) {
 	r.b.putSession(c, false)
 }
 
+// wanted reports whether a subscription is old enough to ask for the record.
+func (c *Client) wanted(at flightKey) bool {
+	return slices.ContainsFunc(c.Subs, func(s *session.Sub) bool { return !s.Shared && s.StartIn(at.part) <= at.offset })
+}
+
 // finishFlights restores the QoS 2 messages in flight.
 //
 // One that does not lie below the session's position has never left: the packet would have waited for both records.
-// It is read again, in its place among the others.
+// It is read again, in its place among the others; unless every subscription is younger: it left because of one that has
+// ended since, and with that ended the position.
 func (r *recovery) finishFlights(c *Client) {
 	fl := r.flights[c]
 	slices.SortFunc(fl, func(a, b recovered) int { return cmp.Compare(a.f.Seq, b.f.Seq) })

@@ -40,6 +40,10 @@ type rig struct {
 	damaged  int  // found by the recovery
 	tolerant bool // damage is what the test wants
 
+	// late, when set, chooses the writes that are late: they end when the test says so.
+	late  func(*task) bool
+	tasks []*task
+
 	// died is set at a kill in the middle of a step: nothing that leaves afterwards has left.
 	died bool
 }
@@ -90,6 +94,14 @@ func (r *rig) start(loops int) {
 	r.mu.Unlock()
 	if r.damaged, err = r.b.Recover(); err != nil || r.damaged > 0 && !r.tolerant {
 		r.t.Fatalf("recovery: %d damaged records, %v", r.damaged, err)
+	}
+	r.tasks = nil
+	b.writers.takes = func(t *task) bool {
+		if r.late == nil || !r.late(t) {
+			return false
+		}
+		r.tasks = append(r.tasks, t)
+		return true
 	}
 	r.mu.Lock()
 	r.read, r.loops, r.wakes, r.died = &reader{b: r.b}, nil, make([][]func(), loops), false
@@ -155,6 +167,18 @@ func (r *rig) finishJob(j *job) {
 	j.to.loop.Post(func() { j.to.loop.chunkRead(j, ch) })
 }
 
+// endLate ends a write that is late, as its writer does; false when there is none with that number.
+func (r *rig) endLate(i int) bool {
+	if i >= len(r.tasks) {
+		return false
+	}
+	t := r.tasks[i]
+	r.tasks = slices.Delete(r.tasks, i, i+1)
+	r.b.writers.write(t)
+	r.b.writers.finish(t)
+	return true
+}
+
 // sync does a pass of the syncer.
 func (r *rig) sync() {
 	for _, p := range r.set.Partitions {
@@ -173,6 +197,9 @@ func (r *rig) settle() {
 			busy = r.step(i) || busy
 		}
 		for r.readJob() {
+			busy = true
+		}
+		for r.endLate(0) {
 			busy = true
 		}
 		r.sync()
@@ -260,9 +287,10 @@ type memMeta struct {
 	durable map[string][]byte
 	pending []metaChange
 	// around is called before and after a commit; an error before fails it.
-	around func(before bool) error
-	last   []metaChange // of the latest commit that changed something
-	mu     sync.Mutex
+	around  func(before bool) error
+	commits int
+	last    []metaChange // of the latest commit that changed something
+	mu      sync.Mutex
 }
 
 type metaChange struct {
@@ -314,10 +342,20 @@ func (m *memMeta) Commit() error {
 		c.apply(m.durable)
 	}
 	m.last, m.pending = m.pending, nil
+	m.commits++
 	if m.around != nil {
 		return m.around(false)
 	}
 	return nil
+}
+
+func (m *memMeta) Backlog() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.pending {
+		n += 1 + len(c.value)
+	}
+	return n
 }
 
 func (m *memMeta) Sync() error { return m.Commit() }

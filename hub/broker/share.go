@@ -334,6 +334,9 @@ func (l *Loop) give(m *member, id uint16, p *partition, offset int64, shared *Sh
 	f.RetainAsPublished, f.SubIDs, f.Share, f.ShareID = m.retain, m.subIDs, m, id
 	d.ID = f.ID
 	l.noteFlight(c, f)
+	if d.QoS == 2 { // on the group's positions, whether the member's session is durable or not
+		l.rest(c)
+	}
 	l.send(c, d)
 }
 

@@ -261,6 +261,9 @@ func (g *group) unsent(id uint16) {
 // that it rests on.
 func (l *Loop) handOff(m *member, d *Delivery, p *partition, offset int64) {
 	out := &l.handoff[m.to.loop.ID]
+	if min(d.Msg.QoS, m.qos) == 2 { // on the group's positions
+		l.handoffRests, l.handoffNew = true, true
+	}
 	l.headers.Reset()
 	d.Msg.AppendHeaders(&l.headers)
 	t := len(out.buf)
@@ -274,6 +277,7 @@ func (l *Loop) handOff(m *member, d *Delivery, p *partition, offset int64) {
 
 // postHandoffs posts what the round has gathered for members on other loops.
 func (l *Loop) postHandoffs() {
+	l.handoffRests, l.handoffNew = false, false
 	loops := *l.b.loops.Load()
 	for i := range l.handoff {
 		out := &l.handoff[i]

@@ -56,13 +56,13 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%+v", sum)
 	// A run in which nothing happened proves nothing.
 	if n > 5 && (sum.Kills == 0 || sum.Takeovers == 0 || sum.Refused == 0 || sum.Acked == 0 || sum.Exact == 0 || sum.Resent == 0 || sum.Retained == 0 || sum.SharedExact == 0 || sum.Expired == 0 ||
-		sum.Overruns == 0 || sum.Copied == 0) {
+		sum.Overruns == 0 || sum.Copied == 0 || sum.Late == 0) {
 		t.Fatalf("the simulation did not reach what it is for: %+v", sum)
 	}
 }
 
 type simStats struct {
-	Records, Acked, Refused, Delivered, Exact, Resent, Retained, Shared, SharedExact, Expired, Kills, Takeovers, CatchupJobs, Gaps, Overruns, Copied int64
+	Records, Acked, Refused, Delivered, Exact, Resent, Retained, Shared, SharedExact, Expired, Kills, Takeovers, CatchupJobs, Gaps, Overruns, Copied, Late int64
 }
 
 func (s *simStats) add(o *simStats) {
@@ -82,6 +82,7 @@ func (s *simStats) add(o *simStats) {
 	s.Gaps += o.Gaps
 	s.Overruns += o.Overruns
 	s.Copied += o.Copied
+	s.Late += o.Late
 }
 
 type sim struct {
@@ -132,6 +133,15 @@ func newSim(t *testing.T, seed uint64) *sim {
 	if s.rng.IntN(3) == 0 { // b/0 waits for others to be written with
 		s.specs = append([]stream.Spec{{Name: "slow", Filters: []string{"b/#"}, Partitions: 1, SegmentBytes: 1 << 20,
 			Linger: 50 * time.Millisecond}}, twoKinds...)
+	}
+	if lates := []int{0, 5, 30, 90}[s.rng.IntN(4)]; lates > 0 {
+		s.late = func(*task) bool {
+			late := s.rng.IntN(100) < lates
+			if late {
+				s.stats.Late++
+			}
+			return late
+		}
 	}
 	s.boot()
 	s.at, s.killAt = make([]int64, len(s.b.parts)), make([]int64, len(s.b.parts))
@@ -325,6 +335,8 @@ func (s *sim) act() {
 		s.step(s.rng.IntN(len(s.loops)))
 	case x < 380:
 		s.readJob()
+	case x < 410 && len(s.tasks) > 0:
+		s.endLate(s.rng.IntN(len(s.tasks)))
 	case x < 430:
 		s.sync()
 	case x < 440:

@@ -162,8 +162,8 @@ func (s *sim) expired(payload string) bool {
 // onTime checks that a message is not sent for the first time after it has expired [MQTT-3.3.2-5]. What was sent
 // before goes on, as DUP.
 func (d *dev) onTime(p pkt) {
-	if at := d.s.expires[p.payload]; at > 0 && !p.dup && d.s.b.o.Clock.NowMs() > at {
-		d.failf("%v has expired %d ms ago", p, d.s.b.o.Clock.NowMs()-at)
+	if at := d.s.expires[p.payload]; at > 0 && !p.dup && p.sentMs > at {
+		d.failf("%v has expired %d ms ago", p, p.sentMs-at)
 	}
 }
 

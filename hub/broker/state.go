@@ -234,6 +234,7 @@ func (l *Loop) markUnsaved(c *Client, what byte) {
 	if !c.Persistent() {
 		return
 	}
+	l.rest(c)
 	a := c.att
 	if a.unsaved == 0 {
 		l.unsaved = append(l.unsaved, a)

@@ -21,6 +21,10 @@ func (l *Loop) Subscribe(c *Client, reqs []SubRequest, codes []byte) []byte {
 	added := false
 	for i := range reqs {
 		code, ok := l.b.checkSub(c, &reqs[i])
+		if ok && c.Persistent() && l.metaFull() {
+			l.b.Stats.RefusedBusy.Add(1)
+			code, ok = CodeQuotaExceeded, false
+		}
 		if ok {
 			l.subscribe(c, &reqs[i])
 			added = true
@@ -75,6 +79,7 @@ func (l *Loop) subscribe(c *Client, r *SubRequest) {
 	}
 	if c.Persistent() {
 		l.b.putSub(c, s)
+		l.rest(c)
 	}
 	// Retain handling: 0 always, 1 only for a new subscription, 2 never [MQTT-3.3.1-9 .. -11].
 	if r.RetainHandling == 0 || r.RetainHandling == 1 && !replaced {
@@ -95,6 +100,7 @@ func (l *Loop) subscribeShared(c *Client, s *session.Sub) {
 	l.joinShare(c, s, fresh)
 	if c.Persistent() {
 		l.b.putSub(c, s)
+		l.rest(c)
 	}
 }
 
@@ -133,6 +139,7 @@ func (l *Loop) Unsubscribe(c *Client, filters []string, codes []byte) []byte {
 		l.b.version.Add(1)
 		if c.stored {
 			l.b.o.Meta.Delete(subKey(c.ClientID, f))
+			l.rest(c)
 		}
 		codes = append(codes, CodeOK)
 	}

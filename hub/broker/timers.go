@@ -120,7 +120,7 @@ func (t *timers) due(nowMs int64) []*Client {
 func (b *Broker) expire(nowMs int64) {
 	for _, c := range b.timers.due(nowMs) {
 		if w, user := b.expireOne(c, nowMs); w != nil { // not under the shard's lock: it writes to the log
-			b.publishWill(c.ClientID, user, w)
+			b.publishWill(c.ClientID, user, w, nil)
 		}
 	}
 }

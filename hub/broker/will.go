@@ -21,16 +21,17 @@ func (b *Broker) setWill(c *Client, w *Will) {
 	}
 }
 
-// fireWill publishes the client's will and forgets it.
-func (b *Broker) fireWill(c *Client) {
+// fireWill publishes the client's will and forgets it. l is the calling loop, which commits in its round; nil on another
+// goroutine.
+func (b *Broker) fireWill(c *Client, l *Loop) {
 	w := c.will
 	c.will = nil
-	b.publishWill(c.ClientID, userName(c.user), w)
+	b.publishWill(c.ClientID, userName(c.user), w, l)
 }
 
 // publishWill publishes a will and deletes its record once it is committed: a kill in between fires it again, which is
 // better than never.
-func (b *Broker) publishWill(client, user string, w *Will) {
+func (b *Broker) publishWill(client, user string, w *Will, l *Loop) {
 	if !b.willAllowed(client, user, w) {
 		b.o.Meta.Delete(willKey(client, w.seq))
 		return
@@ -39,7 +40,7 @@ func (b *Broker) publishWill(client, user string, w *Will) {
 	if w.Msg.ExpiresMs > 0 { // kept as an interval until now
 		w.Msg.ExpiresMs += w.Msg.TimeMs
 	}
-	b.PublishDirect(&w.Msg, func(_ *stream.Partition, _ int64, code byte) {
+	b.publishDirect(&w.Msg, l, func(_ *stream.Partition, _ int64, code byte) {
 		if code != CodeOK {
 			b.log.Warn("a will could not be published", "client", client, "topic", string(w.Msg.Topic), "code", code)
 		}

@@ -160,9 +160,11 @@ func (l *Listener) LocalOrigins() bool {
 
 // Disk is what happens when the disk is nearly full.
 type Disk struct {
-	LowBytes     Bytes  `toml:"low_bytes"`     // 0: derived from the size of the disk
-	BallastBytes Bytes  `toml:"ballast_bytes"` // 0: derived from the size of the disk
-	QoS0         string `toml:"qos0"`          // drop, write
+	LowBytes     Bytes    `toml:"low_bytes"`     // 0: derived from the size of the disk
+	BallastBytes Bytes    `toml:"ballast_bytes"` // 0: derived from the size of the disk
+	QoS0         string   `toml:"qos0"`          // drop, write
+	WriteWait    Duration `toml:"write_wait"`
+	SlowAfter    Duration `toml:"slow_after"`
 }
 
 // Auth names the files that say who may do what.

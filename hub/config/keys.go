@@ -148,6 +148,10 @@ var diskKeys = []key{
 		doc: "Size of a file that is given up when other programs take the rest, so that the hub's metadata can still be written."},
 	{name: "qos0", kind: kindChoice, def: QoS0Drop, choices: []string{QoS0Drop, QoS0Write},
 		doc: "What becomes of QoS 0 messages then: \"drop\" drops and counts them, \"write\" takes them as long as they fit."},
+	{name: "write_wait", kind: kindDuration, def: "20ms", min: second / 1000, max: second,
+		doc: "How long clients may have to wait for a write that serves others. A write that takes longer is finished beside, and only who needs it waits for it."},
+	{name: "slow_after", kind: kindDuration, def: "1s", min: second / 100, max: hour,
+		doc: "A write or an fdatasync that has been taking this long degrades the health, until it is over."},
 }
 
 var limitKeys = []key{

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"edgehub/hub/admin/api"
 	"edgehub/storage/diskguard"
@@ -29,14 +30,19 @@ func (s *Server) diskChanged(low bool) {
 	}
 }
 
-// diskHealth is what health says of the disk, nil when there is room.
-func (s *Server) diskHealth() *api.Reason {
-	st := s.disk.Status()
-	if !st.Low {
-		return nil
+// diskHealth is what health says of the disk.
+func (s *Server) diskHealth() (list []api.Reason) {
+	if st := s.disk.Status(); st.Low {
+		list = append(list, api.Reason{What: "disk", Why: fmt.Sprintf("%s free of %s, below the low mark of %s: messages of QoS 1 and 2 are refused",
+			mib(st.Free), mib(st.Total), mib(st.LowBytes)), Cure: "free space on the disk of " + s.cfg.Hub.DataDir + "; the hub goes on by itself"})
 	}
-	return &api.Reason{What: "disk", Why: fmt.Sprintf("%s free of %s, below the low mark of %s: messages of QoS 1 and 2 are refused",
-		mib(st.Free), mib(st.Total), mib(st.LowBytes)), Cure: "free space on the disk of " + s.cfg.Hub.DataDir + "; the hub goes on by itself"}
+	if op, late := s.streams.Slow.Running(); late {
+		if took := time.Since(op.Since); took >= s.cfg.Disk.SlowAfter {
+			list = append(list, api.Reason{What: "disk", Why: fmt.Sprintf("a %s of %s has been taking %s: who needs it waits, everybody else is served", op.Kind, op.File, took.Round(time.Second/10)),
+				Cure: "see what else writes to the disk of " + s.cfg.Hub.DataDir + ", and whether it is failing (dmesg, smartctl); the hub goes on by itself"})
+		}
+	}
+	return list
 }
 
 func mib(n int64) string { return strconv.FormatInt(n>>20, 10) + " MiB" }

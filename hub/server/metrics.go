@@ -2,6 +2,7 @@ package server
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -111,6 +112,16 @@ var diskMetrics = []metric{
 	gauge("disk_low", "", "1 while the disk is below the low mark.", func(s *Server) float64 {
 		if s.disk.Low() {
 			return 1
+		}
+		return 0
+	}),
+	count("log_slow_writes_total", "", "Writes that took longer than disk.write_wait, so that others were served first.", func(s *Server) *atomic.Int64 { return &s.streams.Slow.Writes.Total }),
+	count("log_slow_syncs_total", "", "Fdatasyncs that took longer than disk.slow_after.", func(s *Server) *atomic.Int64 { return &s.streams.Slow.Syncs.Total }),
+	gauge("log_longest_write_seconds", "seconds", "The longest of the slow writes since the start.", func(s *Server) float64 { return time.Duration(s.streams.Slow.Writes.Longest.Load()).Seconds() }),
+	gauge("log_longest_sync_seconds", "seconds", "The longest of the slow fdatasyncs since the start.", func(s *Server) float64 { return time.Duration(s.streams.Slow.Syncs.Longest.Load()).Seconds() }),
+	gauge("log_slow_seconds", "seconds", "For how long the oldest write or fdatasync that is under way has been late; 0: none is.", func(s *Server) float64 {
+		if op, late := s.streams.Slow.Running(); late {
+			return time.Since(op.Since).Seconds()
 		}
 		return 0
 	}),

@@ -199,6 +199,7 @@ func (s *Server) open() (err error) {
 		}
 		return err
 	}
+	s.streams.Slow.SyncBound = s.cfg.Disk.SlowAfter
 	s.sayStreams()
 	next := map[string]int64{}
 	for _, p := range s.streams.Partitions {
@@ -219,7 +220,7 @@ func (s *Server) open() (err error) {
 		return err
 	}
 	s.broker = broker.New(broker.Options{Streams: s.streams, Meta: s.meta, Clock: s.clock, Logger: s.log, Limits: s.brokerLimits(), Rights: s.auth.Rights,
-		DiskLow: s.disk.Low})
+		DiskLow: s.disk.Low, WriteWait: s.cfg.Disk.WriteWait})
 	if s.damaged, err = s.broker.Recover(); err != nil {
 		return err
 	}

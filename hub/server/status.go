@@ -241,7 +241,7 @@ func (s *Server) Health() api.Health {
 	for name, n := range s.lost {
 		add("stream "+name, fmt.Sprintf("%d records are gone that were there at the last, clean stop", n), "restore them from a backup; an uplink starts a new epoch")
 	}
-	if r := s.diskHealth(); r != nil {
+	for _, r := range s.diskHealth() {
 		add(r.What, r.Why, r.Cure)
 	}
 	if lost := s.metaRec.Lost; len(lost) > 0 {

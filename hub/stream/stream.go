@@ -161,6 +161,7 @@ type Set struct {
 	Streams    []*Stream // configured ones in matching order, then the others
 	Partitions []*Partition
 	Recoveries map[string]seglog.Recovery // what opening each partition found, by its name
+	Slow       Slow                       // what the disk takes long for
 	sync       *syncer
 	retention  *retention
 	summaries  *summarizer

@@ -145,7 +145,9 @@ func (y *syncer) sync(p *Partition) {
 		return
 	}
 	unsynced := p.unsynced.Load()
+	op := y.set.Slow.Begin(SlowSync, p.Name, time.Now())
 	synced, err := p.Log.Sync()
+	y.set.Slow.End(op)
 	if err != nil {
 		if !y.failed[p] {
 			y.failed[p] = true

@@ -147,8 +147,10 @@ func (s *Store) copyStep(from []byte) (next []byte, err error) {
 	o := s.overlays(spaceDurable)
 	for _, e := range list {
 		if o[0].get(e.key) == nil && (o[1] == nil || o[1].get(e.key) == nil) {
+			queued := len(s.pending.buf)
 			s.pending.add(e.key, opPut, e.value)
 			s.put.Add(1)
+			s.backlog.Add(int64(len(s.pending.buf) - queued))
 		}
 	}
 	return next, nil

@@ -111,6 +111,7 @@ type Store struct {
 
 	put       atomic.Uint64 // changes put so far
 	committed atomic.Uint64 // of them, those known to be in the log
+	backlog   atomic.Int64  // bytes of them that are not
 	hintsLost atomic.Bool   // a hint was dropped: the rest is not of one moment
 	compactMu sync.Mutex    // one compaction or export at a time; before flushMu in the lock order
 	stats     counters
@@ -183,6 +184,7 @@ func (s *Store) change(key, value []byte, op byte) {
 		s.mu.Unlock()
 		return
 	}
+	queued := len(s.pending.buf)
 	switch op {
 	case opDelete:
 		if !s.suspended.Load() || !s.undo(key) {
@@ -197,6 +199,7 @@ func (s *Store) change(key, value []byte, op byte) {
 		s.pending.add(key, opPut, value)
 	}
 	s.put.Add(1)
+	s.backlog.Add(int64(len(s.pending.buf) - queued))
 	is := s.live.bytes()
 	s.mu.Unlock()
 	s.signal(was, is)
@@ -246,6 +249,14 @@ func (s *Store) Commit() error {
 	return s.commit(false)
 }
 
+// Backlog is how many bytes of changes are not committed, about; 0 means that all are.
+func (s *Store) Backlog() int {
+	if s.put.Load() == s.committed.Load() {
+		return 0
+	}
+	return int(max(s.backlog.Load(), 1))
+}
+
 // Sync is Commit and fdatasync: on return all survives a power cut.
 func (s *Store) Sync() error {
 	if err := s.Commit(); err != nil {
@@ -283,6 +294,7 @@ func (s *Store) commit(seal bool) error {
 		return err
 	}
 	s.committed.Store(upTo)
+	s.backlog.Add(-int64(len(taken.buf)))
 	if seal {
 		s.sealMark = watermark{s.log.Next(), s.lastMark}
 	}

@@ -85,7 +85,7 @@ type Log struct {
 	file      vfs.File // the active segment's file, acquired; nil while parked
 	gen       uint32   // generation of new segments
 	dirtyTail bool     // a failed write left bytes beyond length that could not be cut yet
-	doubt     error    // a failed fsync that has not been repaired
+	doubt     error    // a failed fsync that has not been repaired; changed under syncMu as well
 	packer    packer
 
 	syncMu sync.Mutex // one syncer at a time

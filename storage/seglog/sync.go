@@ -32,7 +32,8 @@ func (l *Log) Sync() (int64, error) {
 	if l.o.ReadOnly {
 		return l.synced.Load(), nil
 	}
-	if l.inDoubt() {
+	// doubt changes under syncMu only, so it can be read without wmu, which an Append that takes long holds.
+	if l.doubt != nil {
 		if err := l.repair(nil); err != nil {
 			return l.synced.Load(), err
 		}
@@ -63,12 +64,6 @@ func (l *Log) Sync() (int64, error) {
 	l.synced.Store(target)
 	l.settle(unsynced, target)
 	return target, nil
-}
-
-func (l *Log) inDoubt() bool {
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	return l.doubt != nil
 }
 
 func syncFiles(segs []*segment) error {
