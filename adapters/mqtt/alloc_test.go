@@ -24,6 +24,7 @@ func (nullMeta) Put(_, _ []byte)                            {}
 func (nullMeta) PutNew(_, _ []byte)                         {}
 func (nullMeta) Delete([]byte)                              {}
 func (nullMeta) Commit() error                              { return nil }
+func (nullMeta) Backlog() int                               { return 0 }
 func (nullMeta) Sync() error                                { return nil }
 func (nullMeta) Scan([]byte, func(_, _ []byte) error) error { return nil }
 

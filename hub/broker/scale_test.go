@@ -216,5 +216,6 @@ func (lossyMeta) Put(_, _ []byte)                            {}
 func (lossyMeta) PutNew(_, _ []byte)                         {}
 func (lossyMeta) Delete([]byte)                              {}
 func (lossyMeta) Commit() error                              { return nil }
+func (lossyMeta) Backlog() int                               { return 0 }
 func (lossyMeta) Sync() error                                { return nil }
 func (lossyMeta) Scan([]byte, func(_, _ []byte) error) error { return nil }
