@@ -71,7 +71,7 @@ func (g *simGroup) lose(d *dev) { g.lossy = d.committed() }
 // must reports whether some member has to receive the record.
 func (g *simGroup) must(r *simRecord) bool {
 	return r.qos > 0 && g.qos > 0 && len(g.sure) > 0 && matching(g.filter, r.topic) && r.offset >= g.from[r.part] &&
-		!(g.qos == 2 && r.qos == 2 && r.offset < g.lossy[r.part]) && !g.s.expired(r.payload)
+		(g.qos < 2 || r.qos < 2 || r.offset >= g.lossy[r.part]) && !g.s.expired(r.payload)
 }
 
 // complete checks, at the end, that nothing is missing.
