@@ -99,7 +99,7 @@ func TestNamedDepartures(t *testing.T) {
 			h := newHub(t, 2)
 			h.append(300)
 			l := h.uplink(s.ClientURL(), settings{})
-			until(t, 10*time.Second, "drained", l.drained)
+			l.drains()
 			l.stop()
 			js := client(t, s.ClientURL())
 			c.harm(t, h, js)
@@ -140,7 +140,7 @@ func (c *departure) goesOn(t *testing.T, h *hub, url string) {
 	l := h.uplink(url, settings{})
 	l.blocked(10*time.Second, c.cause)
 	must(t, l.Resume())
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	all := remote(t, url)
 	if len(all) != c.left {
 		t.Errorf("%d records at the remote, want %d", len(all), c.left)
@@ -157,7 +157,7 @@ func (c *departure) goesOn(t *testing.T, h *hub, url string) {
 	l.stop()
 	h.append(5)
 	l = h.uplink(url, settings{})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	if n := len(remote(t, url)); n != c.left+10 {
 		t.Errorf("%d records after a restart, want %d", n, c.left+10)
 	}
@@ -170,7 +170,7 @@ func TestRecreatedWhileStreaming(t *testing.T) {
 	h := newHub(t, 2)
 	h.append(100)
 	l := h.uplink(s.ClientURL(), settings{})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	js := client(t, s.ClientURL())
 	rs, err := js.Stream(ctxFor(t), remoteName)
 	must(t, err)
@@ -196,13 +196,13 @@ func TestNothingAcknowledgedYet(t *testing.T) {
 	must(t, js.DeleteStream(ctxFor(t), remoteName))
 	h.append(10)
 	l = h.uplink(s.ClientURL(), settings{})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	h.compare(s.ClientURL())
 	l.stop()
 	must(t, js.DeleteStream(ctxFor(t), remoteName)) // its subjects are free again
 	h.append(5)
 	l = h.uplink(s.ClientURL(), settings{sink: func(o *Options) { o.RemoteStream = "OTHER" }})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	other, err := js.Stream(ctxFor(t), "OTHER")
 	must(t, err)
 	if n := other.CachedInfo().State.Msgs; n != 5 {
@@ -220,14 +220,14 @@ func TestAgedOut(t *testing.T) {
 	must(t, err)
 	h.append(20)
 	l := h.uplink(s.ClientURL(), settings{})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	l.stop()
 	rs, err := js.Stream(ctxFor(t), remoteName)
 	must(t, err)
 	until(t, 10*time.Second, "aged out", func() bool { i, err := rs.Info(ctxFor(t)); return err == nil && i.State.Msgs == 0 })
 	h.append(7)
 	l = h.uplink(s.ClientURL(), settings{})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	if n := l.Status().Counters.Sent; n != 14 {
 		t.Errorf("%d records sent, want 14", n)
 	}
@@ -261,7 +261,7 @@ func TestUnsuitableStreams(t *testing.T) {
 			}
 			// Once the cause is gone, it goes on by itself.
 			must(t, js.DeleteStream(ctxFor(t), c.config.Name))
-			until(t, 10*time.Second, "drained", l.drained)
+			l.drains()
 			h.compare(s.ClientURL())
 		})
 	}
@@ -278,7 +278,7 @@ func TestWithoutCreateItWaits(t *testing.T) {
 	js := client(t, s.ClientURL())
 	_, err := js.CreateStream(ctxFor(t), njs.StreamConfig{Name: remoteName, Subjects: []string{"edge.h1.>"}})
 	must(t, err)
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	h.compare(s.ClientURL())
 }
 
@@ -359,7 +359,7 @@ func TestTooLarge(t *testing.T) {
 				t.Errorf("%d connections failed, want none: %+v", s.Counters.Failures, s)
 			}
 			raise()
-			until(t, 10*time.Second, "drained", l.drained)
+			l.drains()
 			until(t, 10*time.Second, "recovered", func() bool { s := l.Status(); return len(s.Stuck) == 0 && !s.RecoveredAt.IsZero() })
 			h.compare(url)
 		})
@@ -378,7 +378,7 @@ func TestTooLargeAndNothingElse(t *testing.T) {
 		t.Errorf("reason %q does not name the record", st.Blocked.Reason)
 	}
 	raise()
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	h.compare(url)
 }
 
@@ -393,7 +393,7 @@ func TestTooLargeNow(t *testing.T) {
 	h := newHub(t, 3)
 	h.append(10)
 	l := h.uplink(s.ClientURL(), settings{})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	config.MaxMsgSize = 64 << 10
 	_, err = js.UpdateStream(ctxFor(t), config)
 	must(t, err)
@@ -401,7 +401,7 @@ func TestTooLargeNow(t *testing.T) {
 	h.append(500)
 	until(t, 10*time.Second, "the others go on", func() bool { s := l.Status(); return s.State == uplink.Stream && s.LagMessages == h.logs[0].Next()-20 })
 	must(t, l.Skip("", -1))
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	if n, want := len(remote(t, s.ClientURL())), int(h.total())-1; n != want {
 		t.Errorf("%d records at the remote, want all %d but the one", n, want)
 	}
@@ -424,7 +424,7 @@ func TestHeadersTooLarge(t *testing.T) {
 			t.Errorf("%+v", k)
 		}
 		must(t, l.Skip("main/0", -1))
-		until(t, 10*time.Second, "drained", l.drained)
+		l.drains()
 	}
 	if n, want := len(remote(t, s.ClientURL())), int(h.total())-1; n != want {
 		t.Errorf("%d records at the remote, want all %d but the one", n, want)
@@ -448,7 +448,7 @@ func TestSkip(t *testing.T) {
 		}
 	}
 	must(t, l.Skip("main/0", 13))
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	want := uplink.Loss{Skipped: 3}
 	if got := l.Status().Losses["main/0-0"]; got.Skipped != want.Skipped || got.Retention != 0 || got.Unseen != 0 {
 		t.Errorf("losses %+v, want %+v", got, want)
@@ -477,7 +477,7 @@ func TestRewind(t *testing.T) {
 	h := newHub(t, 2)
 	h.append(300)
 	l := h.uplink(s.ClientURL(), settings{})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	if err := l.Rewind("main/1", 300); err == nil {
 		t.Error("took an offset that was never acknowledged")
 	}
@@ -486,7 +486,7 @@ func TestRewind(t *testing.T) {
 	h.kill(l)
 	l = h.uplink(s.ClientURL(), settings{})
 	h.append(5)
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	var got []string
 	ids := map[string]bool{}
 	for _, m := range remote(t, s.ClientURL()) {

@@ -107,7 +107,7 @@ func TestNeverReachableRemote(t *testing.T) {
 		t.Errorf("Floor = %d, want 0: nothing is at the remote", f)
 	}
 	c.start()
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	h.compare(c.url())
 }
 
@@ -180,7 +180,7 @@ func TestIdleLinkIsTested(t *testing.T) {
 	h := newHub(t, 1)
 	h.append(10)
 	l := h.uplink(p.url(), settings{sink: func(o *Options) { o.PingInterval = 100 * time.Millisecond }})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	p.blackHole(true)
 	until(t, 5*time.Second, "idle link found dead", func() bool { return !l.Status().Connected })
 	p.blackHole(false)

@@ -56,7 +56,7 @@ func TestUserAndPasswordFile(t *testing.T) {
 	l := h.uplink(s.ClientURL(), settings{sink: func(o *Options) { o.User, o.PasswordFile = "gw", bad }})
 	until(t, 10*time.Second, "refused", func() bool { return l.Status().Counters.Failures > 1 })
 	must(t, os.WriteFile(bad, []byte("s3cret\n"), 0o600))
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 }
 
 // TestCredentialsFile uses an operator with one account and one user.
@@ -107,7 +107,7 @@ func TestCredentialsFile(t *testing.T) {
 	}
 	file := writeFile(t, "u.creds", string(creds))
 	l := h.uplink(s.ClientURL(), settings{sink: func(o *Options) { o.CredentialsFile = file }})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 }
 
 func TestTLS(t *testing.T) {
@@ -145,7 +145,7 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	l := h.uplink(s.ClientURL(), settings{sink: func(o *Options) { o.TLS = &ok }})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	if st := l.Status(); st.State != uplink.Stream || st.Counters.Acked != 500 {
 		t.Errorf("status %+v", st)
 	}
@@ -182,7 +182,7 @@ func TestNkey(t *testing.T) {
 	}
 	file := writeFile(t, "u.nk", seed(mine))
 	l := h.uplink(s.ClientURL(), settings{sink: func(o *Options) { o.CredentialsFile = file }})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	h.compare(s.ClientURL(), nats.Nkey(public, mine.Sign))
 }
 

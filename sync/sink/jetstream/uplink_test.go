@@ -10,7 +10,7 @@ func TestForwardsTheLog(t *testing.T) {
 	h := newHub(t, 3)
 	h.append(700)
 	l := h.uplink(s.ClientURL(), settings{})
-	until(t, 10*time.Second, "drained", l.drained)
+	l.drains()
 	h.append(1)
 	until(t, 10*time.Second, "drained again", l.drained)
 	if n := h.compare(s.ClientURL()); n != 2103 {

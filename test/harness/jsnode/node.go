@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"edgehub/test/harness"
 )
 
@@ -74,8 +76,19 @@ func (n *Node) Start() error {
 // Kill sends SIGKILL and waits for the end.
 func (n *Node) Kill() { n.proc.Kill() }
 
-// Freeze stops the process without ending it; its sockets stay open.
-func (n *Node) Freeze() error { return n.proc.Signal(syscall.SIGSTOP) }
+// Freeze stops the process without ending it; its sockets stay open. When it
+// returns, the process has stopped: a signal alone only asks for it.
+func (n *Node) Freeze() error {
+	if err := n.proc.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for {
+		err := unix.Waitid(unix.P_PID, n.proc.PID(), nil, unix.WSTOPPED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
 
 // Thaw lets a frozen process go on.
 func (n *Node) Thaw() error { return n.proc.Signal(syscall.SIGCONT) }
