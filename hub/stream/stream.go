@@ -153,6 +153,7 @@ type Options struct {
 	Index         seglog.IndexStore
 	Clock         *hubtime.Clock
 	Logger        *slog.Logger
+	OpenAtOnce    int // how many logs are opened at the same time; 0: openAtOnce
 }
 
 // Set is all streams of the hub.
@@ -178,25 +179,26 @@ func Open(specs []Spec, o Options) (*Set, error) {
 		}
 	}
 	for _, sp := range specs {
-		if err := s.open(sp, true); err != nil {
-			return nil, errors.Join(err, s.closeLogs())
-		}
+		s.add(sp, true)
 	}
 	entries, err := o.FS.ReadDir(o.Dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, errors.Join(fmt.Errorf("stream: read %s: %w", o.Dir, err), s.closeLogs())
+		return nil, fmt.Errorf("stream: read %s: %w", o.Dir, err)
 	}
 	for _, e := range entries {
 		if !e.IsDir() || known[e.Name()] || strings.HasPrefix(e.Name(), "$") {
 			continue
 		}
 		n, err := s.partitionsOnDisk(e.Name())
-		if err == nil && n > 0 {
-			err = s.open(Spec{Name: e.Name(), Partitions: n, SegmentBytes: 64 << 20}, false)
-		}
 		if err != nil {
-			return nil, errors.Join(err, s.closeLogs())
+			return nil, err
 		}
+		if n > 0 {
+			s.add(Spec{Name: e.Name(), Partitions: n, SegmentBytes: 64 << 20}, false)
+		}
+	}
+	if err := s.openLogs(); err != nil {
+		return nil, errors.Join(err, s.closeLogs())
 	}
 	s.sync = newSyncer(s)
 	s.retention = newRetention(s)
@@ -243,7 +245,8 @@ func (s *Set) checkPartitions(sp Spec) error {
 		ErrPartitions, sp.Name, n, sp.Partitions, n)
 }
 
-func (s *Set) open(sp Spec, configured bool) error {
+// add lists a stream and its partitions, whose logs are still to be opened.
+func (s *Set) add(sp Spec, configured bool) {
 	if sp.Durability == Memory && sp.Linger <= 0 {
 		sp.Linger = lingerMemory
 	}
@@ -256,24 +259,10 @@ func (s *Set) open(sp Spec, configured bool) error {
 	}
 	for i := range sp.Partitions {
 		p := &Partition{ID: uint32(len(s.Partitions)), Index: i, Name: sp.Name + "/" + strconv.Itoa(i) + "-0", Stream: st}
-		log, rec, err := seglog.Open(seglog.Options{
-			FS: s.o.FS, Dir: partitionDir(s.o.Dir, sp.Name, i), Name: p.Name, Salt: s.o.Salt,
-			Codec: sp.Codec, SegmentBytes: sp.SegmentBytes, IndexBytes: indexBytes(sp.SegmentBytes), Index: s.o.Index, QuarantineDir: s.o.QuarantineDir,
-		})
-		if err != nil {
-			return fmt.Errorf("stream %s: %w", p.Name, err)
-		}
-		p.Log = log
-		p.committed.Store(log.Next())
-		st.bytes.Add(log.Bytes())
-		st.records.Add(log.Next() - log.First())
-		p.counted.Store(log.Next())
-		s.Recoveries[p.Name] = rec
 		st.Partitions = append(st.Partitions, p)
 		s.Partitions = append(s.Partitions, p)
 	}
 	s.Streams = append(s.Streams, st)
-	return nil
 }
 
 // indexBytes spaces the sparse index so that a full segment has about 4,096 entries, and at least every 4 KiB one.
@@ -368,7 +357,9 @@ func (s *Set) Close() error {
 func (s *Set) closeLogs() error {
 	var errs []error
 	for _, p := range s.Partitions {
-		errs = append(errs, p.Log.Close())
+		if p.Log != nil { // else it did not open
+			errs = append(errs, p.Log.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
