@@ -99,9 +99,11 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 	done
 
 .PHONY: crash
-crash: ## crash clones of log and hub, and kill -9 under load; prints what was checked
-	SEGLOG_CRASH_SEEDS=30 $(GO) test -count=1 -timeout 30m -v -run '^TestCrash$$' ./storage/seglog
-	HUB_TEST_FULL=1 $(GO) test -count=1 -timeout 30m -v ./test/crash/...
+crash: ## >= 10,000 crash clones of log and hub with an uplink, and kill -9 under load; prints counts and seeds. SEGLOG_CRASH_SEED=N, HUB_CLONE_SEED=N repeat
+	@mkdir -p dist
+	(SEGLOG_CRASH_SEEDS=30 $(GO) test -count=1 -timeout 30m -v -run '^TestCrash$$' ./storage/seglog && \
+	HUB_TEST_FULL=1 $(GO) test -count=1 -timeout 30m -v ./test/crash/...) | tee dist/crash.log
+	@awk '/crash clones: [0-9]+ of/ { sub(/.*crash clones: /, ""); n += $$1 } END { printf "%d crash clones in all\n", n; exit n < 10000 }' dist/crash.log
 
 .PHONY: bench
 bench: ## Go benchmarks; BENCH=REGEXP chooses

@@ -19,6 +19,7 @@ import (
 	"edgehub/internal/hubtime"
 	"edgehub/internal/vfs"
 	"edgehub/internal/vfs/vfstest"
+	"edgehub/storage/datadir"
 	"edgehub/storage/meta"
 	"edgehub/storage/seglog"
 )
@@ -62,22 +63,26 @@ const salt = 0x5eed
 
 // clonedStreams have every durability that promises something, one of them compressed.
 var clonedStreams = []hubstream.Spec{
-	{Name: "safe", Filters: []string{"safe/#"}, Partitions: 1, SegmentBytes: 4 << 10, Durability: hubstream.Synced},
-	{Name: "packed", Filters: []string{"packed/#"}, Partitions: 1, SegmentBytes: 2 << 10, Codec: seglog.CodecZstd},
-	{Name: "main", Filters: []string{"#"}, Partitions: 2, SegmentBytes: 4 << 10},
-	{Name: broker.RetainedStream, Partitions: 1, SegmentBytes: 4 << 10},
+	{Name: "safe", Filters: []string{"safe/#"}, Partitions: 1, SegmentBytes: 1 << 10, Durability: hubstream.Synced},
+	{Name: "packed", Filters: []string{"packed/#"}, Partitions: 1, SegmentBytes: 1 << 10, Codec: seglog.CodecZstd},
+	{Name: "main", Filters: []string{"#"}, Partitions: 2, SegmentBytes: 2 << 10},
+	{Name: broker.RetainedStream, Partitions: 1, SegmentBytes: 1 << 10},
+	{Name: broker.OfflineStream, Partitions: 1, SegmentBytes: 1 << 10},
 }
 
 // minihub is a hub without sockets whose every step is taken by the test: metadata, streams and broker as they are.
 type minihub struct {
 	root string
+	dir  *datadir.Dir
 	meta *meta.Store
 	set  *hubstream.Set
 	b    *broker.Broker
 	l    *broker.Loop
 	wake []func()
 	// unread are metadata that made no sense and were dropped: after a power cut some may have lost what they refer to.
-	unread int
+	unread  int
+	metaRec meta.Recovery
+	up      *upstream // nil: none runs
 }
 
 // startMini opens everything and recovers, as the hub does.
@@ -86,23 +91,34 @@ func startMini(disk vfs.FS, root string) (*minihub, error) {
 	fsys := splitFS{disk, root}
 	logger := slog.New(slog.DiscardHandler)
 	var err error
-	if h.meta, _, err = meta.Open(meta.Options{FS: fsys, DataDir: root, Salt: salt, SegmentBytes: 4 << 10, CompactBytes: 16 << 10}); err != nil {
+	if h.dir, err = datadir.Open(fsys, root); err != nil {
 		return nil, err
+	}
+	// Nothing of the metadata happens behind the test: it flushes and compacts itself, so that a seed repeats.
+	if h.meta, h.metaRec, err = meta.Open(meta.Options{FS: fsys, DataDir: root, Salt: salt, SegmentBytes: 4 << 10, CompactBytes: 1 << 30, FlushEvery: 1 << 60}); err != nil {
+		return nil, errors.Join(err, h.dir.Close(false))
 	}
 	floor, err := broker.LastTime(h.meta)
 	if err != nil {
-		return nil, errors.Join(err, h.meta.Close())
+		return nil, errors.Join(err, h.meta.Close(), h.dir.Close(false))
 	}
 	clock := hubtime.New(floor)
 	h.set, err = hubstream.Open(clonedStreams, hubstream.Options{FS: fsys, Dir: filepath.Join(root, "streams"),
-		QuarantineDir: filepath.Join(root, "quarantine"), Salt: salt, Index: h.meta.SegmentIndex(), Clock: clock, Logger: logger})
+		QuarantineDir: filepath.Join(root, "quarantine"), Salt: salt, Index: h.meta.SegmentIndex(), Clock: clock, Logger: logger, OpenAtOnce: 1})
 	if err != nil {
-		return nil, errors.Join(err, h.meta.Close())
+		return nil, errors.Join(err, h.meta.Close(), h.dir.Close(false))
+	}
+	next := map[string]int64{}
+	for _, p := range h.set.Partitions {
+		next[p.Name] = p.Log.Next()
+	}
+	if err := h.dir.BeginRun(next); err != nil {
+		return nil, errors.Join(err, h.close(false))
 	}
 	h.b = broker.New(broker.Options{Streams: h.set, Meta: h.meta, Clock: clock, Logger: logger, Limits: broker.Limits{ReceiveMaximum: 100,
 		SessionExpiryMax: 1 << 30, SubsPerClient: 1000, TopicLevels: 16, QoS0LagMs: 1000, CatchupBytes: 8 << 20, InboundBytes: 8 << 20}})
 	if h.unread, err = h.b.Recover(); err != nil {
-		return nil, errors.Join(fmt.Errorf("recovery: %w", err), h.close())
+		return nil, errors.Join(fmt.Errorf("recovery: %w", err), h.close(false))
 	}
 	h.l = h.b.NewLoop(func(fn func()) { h.wake = append(h.wake, fn) })
 	return h, nil
@@ -129,10 +145,14 @@ func (h *minihub) sync() error {
 		h.b.Synced(p, n)
 	}
 	h.settle()
+	h.up.notify()
 	return nil
 }
 
-func (h *minihub) close() error { return errors.Join(h.set.Close(), h.meta.Close()) }
+func (h *minihub) close(clean bool) error {
+	h.up.stop()
+	return errors.Join(h.set.Close(), h.meta.Close(), h.dir.Close(clean))
+}
 
 // payloads reads a partition and returns, per topic, the numbers in its payloads, in order.
 func (h *minihub) payloads(p *hubstream.Partition) (map[string][]int, error) {
