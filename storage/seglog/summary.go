@@ -34,9 +34,10 @@ const (
 
 const summaryVersion = 1
 
-// Summarize makes and stores the summaries of the sealed segments with a base from from on, and returns where to go on
-// the next time: the base of the active segment. It reads these segments once. Without a SummaryStore it does nothing.
-func (l *Log) Summarize(from int64) (next int64, err error) {
+// Summarize makes and stores the summaries that the sealed segments with a base from from on lack, and returns where to
+// go on the next time: at the base of the active segment, or earlier once it has read maxBytes; it reads a segment to
+// its end. Without a SummaryStore it does nothing.
+func (l *Log) Summarize(from, maxBytes int64) (next int64, err error) {
 	store, ok := l.o.Index.(SummaryStore)
 	if !ok || l.o.ReadOnly {
 		return from, nil
@@ -45,9 +46,14 @@ func (l *Log) Summarize(from int64) (next int64, err error) {
 		if s.base < from {
 			continue
 		}
-		if !s.sealed.Load() {
+		if !s.sealed.Load() || maxBytes <= 0 {
 			return s.base, nil
 		}
+		if l.storedSummary(s) != nil {
+			from = s.end.Load()
+			continue
+		}
+		maxBytes -= s.length.Load()
 		b, err := l.summarize(s)
 		if err != nil {
 			if l.First() > s.base {
@@ -135,19 +141,25 @@ func (s *segment) summarySum(b []byte) uint32 {
 // summaryOf calls fn with every key of a segment's stored summary; false: there is none that can be believed. The key
 // is valid during the call only.
 func (l *Log) summaryOf(s *segment, fn func(KeyRange)) bool {
+	b := l.storedSummary(s)
+	return b != nil && readSummary(b[1:len(b)-4], s.base, fn)
+}
+
+// storedSummary loads the summary of a sealed segment; nil: there is none that can be believed.
+func (l *Log) storedSummary(s *segment) []byte {
 	store, ok := l.o.Index.(SummaryStore)
 	if !ok || !s.sealed.Load() {
-		return false
+		return nil
 	}
 	b, err := store.LoadSummary(l.o.Name, s.base)
 	if err != nil {
 		l.stats.indexFailures.Add(1)
-		return false
+		return nil
 	}
 	if len(b) < 6 || b[0] != summaryVersion || binary.BigEndian.Uint32(b[len(b)-4:]) != s.summarySum(b[:len(b)-4]) {
-		return false
+		return nil
 	}
-	return readSummary(b[1:len(b)-4], s.base, fn)
+	return b
 }
 
 // readSummary decodes what is between version and checksum. An empty one says nothing.

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+
+	"edgehub/internal/vfs"
+	"edgehub/internal/vfs/vfstest"
 )
 
 // memSummaries is a SummaryStore in memory.
@@ -50,12 +53,12 @@ func TestSummary(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		at, err := l.Summarize(0)
+		at, err := l.Summarize(0, 1<<62)
 		segs := l.Segments()
 		if err != nil || at != segs[len(segs)-1].Base || len(store.s) != len(segs)-1 {
 			t.Fatal(at, len(store.s), len(segs), err)
 		}
-		if again, err := l.Summarize(at); again != at || err != nil {
+		if again, err := l.Summarize(at, 1<<62); again != at || err != nil {
 			t.Fatal(again, err)
 		}
 		for _, c := range []struct {
@@ -126,11 +129,45 @@ func TestSummaryTooManyKeys(t *testing.T) {
 	if err := l.Roll(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Summarize(0); err != nil {
+	if _, err := l.Summarize(0, 1<<62); err != nil {
 		t.Fatal(err)
 	}
 	if next, until := l.NextMatch(5, func([]byte) bool { return false }); next != 5 || until != l.Next() {
 		t.Error(next, until)
+	}
+}
+
+// TestSummarizeOld: segments from before there were summaries get theirs, a bounded part each time; those that have one
+// are not read again.
+func TestSummarizeOld(t *testing.T) {
+	o := testOptions(t)
+	store := &memSummaries{}
+	o.Index = store
+	l, _ := mustOpen(t, o)
+	for range 5 {
+		fill(t, l, 50, 5, 100)
+		if err := l.Roll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = l.Close()
+	f := vfstest.New(vfs.OS)
+	o.FS = f
+	l, _ = mustOpen(t, o)
+	at, calls := int64(0), 0
+	for next := int64(-1); next != at; calls++ { // until it is at rest
+		next = at
+		var err error
+		if at, err = l.Summarize(at, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at != l.ActiveBase() || len(store.s) != 5 || calls < 5 {
+		t.Fatalf("at %d after %d calls, %d summaries", at, calls, len(store.s))
+	}
+	f.Add(vfstest.Fault{Op: vfstest.OpRead, Hook: func() { t.Error("read again") }})
+	if at, err := l.Summarize(0, 1<<62); at != l.ActiveBase() || err != nil {
+		t.Fatal(at, err)
 	}
 }
 
