@@ -359,6 +359,9 @@ func (c *cloner) drop() error {
 	if len(segs) < 2 || !segs[0].Sealed {
 		return nil
 	}
+	if err := c.h.sync(); err != nil { // what is not handed out yet keeps its segment
+		return err
+	}
 	c.doing = "retention"
 	if err := c.h.b.KeepRetained(p, segs[0]); err != nil {
 		return err
