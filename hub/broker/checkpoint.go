@@ -59,6 +59,11 @@ func (b *Broker) tick() {
 		case <-t.C:
 		}
 		t.Reset(b.o.Clock.Until(tickEvery))
+		if n%checkpointTicks == 0 {
+			if ahead := b.o.Clock.Follow(); ahead >= time.Second {
+				b.log.Info("hub time went forward: the machine was suspended, or its clock is synchronised now", "by", ahead)
+			}
+		}
 		now := b.o.Clock.Tick()
 		b.expire(now)
 		if n%checkpointTicks == 0 {
@@ -95,7 +100,7 @@ func (b *Broker) checkpointWith(nowMs int64, ask func(l *Loop) []int64) {
 		}
 	}
 	if b.storeVector(vec) || nowMs-b.vector.timeMs >= timeEveryMs {
-		b.o.Meta.Put([]byte(keyTime), binary.BigEndian.AppendUint64(nil, uint64(nowMs)))
+		b.o.Meta.Put([]byte(keyTime), b.o.Clock.Mark().Bytes())
 		b.vector.timeMs = nowMs
 	}
 	// Synced here, on the tick's goroutine: the most that a power cut takes from the metadata is one checkpoint.

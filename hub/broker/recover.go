@@ -8,19 +8,19 @@ import (
 
 	"edgehub/hub/message"
 	"edgehub/hub/session"
+	"edgehub/internal/hubtime"
 	"edgehub/storage/seglog"
 )
 
-// LastTime is the last hub time that the metadata know, in milliseconds; 0: none.
-func LastTime(m Meta) (int64, error) {
-	var ms int64
-	err := m.Scan([]byte(keyTime), func(key, v []byte) error {
-		if string(key) == keyTime && len(v) == 8 {
-			ms = int64(binary.BigEndian.Uint64(v))
+// LastTime is the last moment of hub time that the metadata know; the zero Mark: none.
+func LastTime(m Meta) (last hubtime.Mark, err error) {
+	err = m.Scan([]byte(keyTime), func(key, v []byte) error {
+		if string(key) == keyTime {
+			last, _ = hubtime.ParseMark(v)
 		}
 		return nil
 	})
-	return ms, err
+	return last, err
 }
 
 // recovery gathers what the metadata say before it is put together.
@@ -404,11 +404,6 @@ func (r *recovery) finishClient(c *Client, now int64) {
 	r.b.putInbound(c)
 	r.b.putPositions(c, nil)
 	r.b.putSession(c, false)
-}
-
-// wanted reports whether a subscription is old enough to ask for the record.
-func (c *Client) wanted(at flightKey) bool {
-	return slices.ContainsFunc(c.Subs, func(s *session.Sub) bool { return !s.Shared && s.StartIn(at.part) <= at.offset })
 }
 
 // finishFlights restores the QoS 2 messages in flight.

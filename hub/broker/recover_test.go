@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"edgehub/internal/hubtime"
 )
 
 // everything is a hub that was killed with a record of every kind in its metadata.
@@ -170,12 +172,12 @@ func TestRecoveryAfterAPowerCut(t *testing.T) {
 // LastTime is what the clock goes on from.
 func TestLastTime(t *testing.T) {
 	m := newMemMeta()
-	if ms, err := LastTime(m); ms != 0 || err != nil {
-		t.Fatalf("%d, %v", ms, err)
+	if at, err := LastTime(m); at != (hubtime.Mark{}) || err != nil {
+		t.Fatalf("%v, %v", at, err)
 	}
 	m.Put([]byte("topic"), []byte("another key with the same beginning"))
 	m.Put([]byte(keyTime), binary.BigEndian.AppendUint64(nil, 12345))
-	if ms, err := LastTime(m); ms != 12345 || err != nil {
-		t.Fatalf("%d, %v", ms, err)
+	if at, err := LastTime(m); at != (hubtime.Mark{HubMs: 12345}) || err != nil {
+		t.Fatalf("%v, %v", at, err)
 	}
 }

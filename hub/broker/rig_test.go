@@ -82,7 +82,7 @@ func (r *rig) start(loops int) {
 		r.t.Fatal(err)
 	}
 	logger := slog.New(slog.DiscardHandler)
-	clock := hubtime.New(floor)
+	clock := hubtime.New(floor.HubMs)
 	r.set, err = stream.Open(r.specs, stream.Options{FS: r.fs, Dir: "/data/streams", QuarantineDir: "/data/quarantine",
 		Salt: 7, Index: r.index, Clock: clock, Logger: logger})
 	if err != nil {

@@ -40,6 +40,9 @@ const (
 	CompressionNone = "none"
 	CompressionZstd = "zstd"
 
+	ClockSynchronised = "synchronised"
+	ClockTrusted      = "trusted"
+
 	QoS0Drop  = "drop"
 	QoS0Write = "write"
 
@@ -84,6 +87,8 @@ type Hub struct {
 	DataDir string `toml:"data_dir"`
 	// Profile names the machine's size, which chooses other keys' defaults.
 	Profile string `toml:"profile"`
+	// Clock says when the machine's clock is believed.
+	Clock string `toml:"clock"`
 	// SysInterval is how often the $SYS topics are published, 0: never.
 	SysInterval         Duration `toml:"sys_interval"`
 	ResponseInformation string   `toml:"response_information"`

@@ -87,6 +87,8 @@ var hubKeys = []key{
 		doc: "The data directory: empty, missing, or one that a hub has made. Relative paths, here and below, are relative to the working directory."},
 	{name: "profile", kind: kindChoice, def: ProfileNone, choices: profileNames(),
 		doc: "The memory of the machine. It chooses other defaults for the keys that bound memory, listed in docs/CONFIG.md; what the file says itself still holds."},
+	{name: "clock", kind: kindChoice, def: ClockSynchronised, choices: []string{ClockSynchronised, ClockTrusted},
+		doc: "When the machine's clock is believed: once the kernel calls it \"synchronised\", hub time going on from the last run until then, or \"trusted\" at each start: for a machine without a time server whose clock keeps the time while it is off."},
 	{name: "sys_interval", kind: kindDuration, def: "10s", min: second, max: 24 * hour, zero: "not at all",
 		doc: "How often the hub's own $SYS/broker topics are published."},
 	{name: "response_information", example: "response/{client}",

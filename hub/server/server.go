@@ -186,11 +186,11 @@ func (s *Server) open() (err error) {
 	s.sayMeta()
 	s.diskMeta.Store(s.meta)
 	s.diskChanged(s.disk.Low())
-	floor, err := broker.LastTime(s.meta)
+	last, err := broker.LastTime(s.meta)
 	if err != nil {
 		return err
 	}
-	s.clock = hubtime.New(floor)
+	s.startClock(last)
 	s.streams, err = stream.Open(specs(s.cfg), stream.Options{FS: s.disk.FS(), Dir: filepath.Join(data, "streams"),
 		QuarantineDir: filepath.Join(data, "quarantine"), Salt: s.dir.Salt(), Index: s.meta.SegmentIndex(), Clock: s.clock, Logger: s.log})
 	if err != nil {

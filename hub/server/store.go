@@ -10,7 +10,9 @@ import (
 
 	"edgehub/hub/admin/api"
 	"edgehub/hub/broker"
+	"edgehub/hub/config"
 	"edgehub/hub/stream"
+	"edgehub/internal/hubtime"
 	"edgehub/storage/inspect"
 	"edgehub/storage/meta"
 	"edgehub/storage/seglog"
@@ -64,3 +66,15 @@ func (s *Server) Backup(ctx context.Context, w io.Writer) error {
 	}
 	return err
 }
+
+// startClock goes on with hub time.
+func (s *Server) startClock(last hubtime.Mark) {
+	s.clock = hubtime.Continue(last, hubtime.Machine(s.cfg.Hub.Clock == config.ClockTrusted))
+	if behind := s.clock.Behind(); last.HubMs > 0 && behind >= clockApart {
+		s.log.Warn("hub time goes on from the last run, not from the machine's clock, until the kernel calls that synchronised; set up a time server, or hub.clock = \"trusted\"",
+			"hub", hubtime.At(s.clock.NowMs()), "behind", behind.Round(time.Second))
+	}
+}
+
+// clockApart is from what difference on the machine's clock and hub time count as apart.
+const clockApart = 10 * time.Second

@@ -7,18 +7,22 @@ import (
 	"time"
 )
 
-// Clock yields hub time: milliseconds that start at the wall time seen when the clock was made (or at the last
-// hub time of the previous run, if that is later) and then follow the monotonic clock. A step of the wall clock
-// while the hub runs does not move it; it never goes back, within a run or over restarts.
+// Clock yields hub time: milliseconds that follow the monotonic clock from where the previous run was, see Continue. A
+// step of the wall clock does not move it; it never goes back, within a run or over restarts.
 //
 // A Clock is safe for concurrent use.
 type Clock struct {
 	base  atomic.Int64 // milliseconds of hub time at start
 	start time.Time
 	last  atomic.Int64
+
+	// Of Continue; owned by whoever calls Follow.
+	sys    *System
+	bootMs int64 // time since boot when the clock was made
+	slept  int64 // milliseconds suspended since
 }
 
-// New returns a clock that continues from floor, the last hub time of the previous run in milliseconds (0: none).
+// New returns a clock that begins at the wall time, or at floor if that is later, and asks the machine nothing else.
 func New(floor int64) *Clock {
 	now := time.Now()
 	c := &Clock{start: now}

@@ -103,7 +103,7 @@ func (l *Log) readSegment(s *segment, from, stop int64, maxBytes int, dst []byte
 		t := take{from: from, stop: stop}
 		if n, err := f.ReadAt(block, at.pos); n < size {
 			t.bad = err
-		} else if t.run(block, s.salt, at); t.used == 0 && at.indexed && trusting && (t.bad != nil || at.pos+int64(t.need) > limit) {
+		} else if t.run(block, s.salt, at); trusting && t.refutes(at, limit) {
 			l.distrust(s)
 			at, trusting = l.seek(s, f, from), false // once: if it is not the index, it is the disk
 			continue
@@ -131,6 +131,11 @@ func (l *Log) readSegment(s *segment, from, stop int64, maxBytes int, dst []byte
 	}
 	l.tellShort(s, at, limit, sealed)
 	return dst, nil
+}
+
+// refutes reports whether the index that led to a place lies: no whole batch begins there.
+func (t *take) refutes(at place, limit int64) bool {
+	return t.used == 0 && at.indexed && (t.bad != nil || at.pos+int64(t.need) > limit)
 }
 
 // tellShort tells when a read came to the end of a sealed segment before its last offset.

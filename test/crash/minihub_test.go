@@ -102,7 +102,7 @@ func startMini(disk vfs.FS, root string) (*minihub, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.meta.Close(), h.dir.Close(false))
 	}
-	clock := hubtime.New(floor)
+	clock := hubtime.New(floor.HubMs)
 	h.set, err = hubstream.Open(clonedStreams, hubstream.Options{FS: fsys, Dir: filepath.Join(root, "streams"),
 		QuarantineDir: filepath.Join(root, "quarantine"), Salt: salt, Index: h.meta.SegmentIndex(), Clock: clock, Logger: logger, OpenAtOnce: 1})
 	if err != nil {
