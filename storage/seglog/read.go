@@ -120,7 +120,7 @@ func (l *Log) readSegment(s *segment, from, stop int64, maxBytes int, dst []byte
 		if len(dst) == start && (t.bad != nil || tooLong) {
 			return l.readAround(s, f, at, from, stop, dst)
 		}
-		if t.end || t.bad != nil || t.need > 0 && len(dst) > start {
+		if t.isLast(len(dst) > start) {
 			break
 		}
 		need = max(t.need, headerSize)
@@ -131,6 +131,11 @@ func (l *Log) readSegment(s *segment, from, stop int64, maxBytes int, dst []byte
 	}
 	l.tellShort(s, at, limit, sealed)
 	return dst, nil
+}
+
+// isLast reports whether a read ends with this block: found says that it has found something.
+func (t *take) isLast(found bool) bool {
+	return t.end || t.bad != nil || t.need > 0 && found
 }
 
 // refutes reports whether the index that led to a place lies: no whole batch begins there.
