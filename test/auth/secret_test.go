@@ -49,7 +49,7 @@ func TestSecretsAreSeenNowhere(t *testing.T) {
 		c.Env = []string{"CLOUD_GOOD=" + good, "CLOUD_BAD=" + bad}
 		for name, line := range map[string]string{"env": `password_env = "CLOUD_GOOD"`, "file": fmt.Sprintf("password_file = %q", file), "wrong": `password_env = "CLOUD_BAD"`} {
 			c.Uplinks = append(c.Uplinks, harness.Uplink{Name: name, URL: url, Streams: []string{"main"},
-				Lines: []string{`user = "edge"`, line, fmt.Sprintf("remote_stream = %q", "EDGE-"+name)}})
+				Lines: []string{`user = "edge"`, line, fmt.Sprintf("remote_stream = %q", "EDGE-"+name), fmt.Sprintf("subject = %q", name+".{hub}.{topic}")}})
 		}
 		c.Additional = fmt.Sprintf("[auth]\nusers_file = %q\n", users)
 	})
