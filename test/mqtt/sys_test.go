@@ -24,10 +24,12 @@ func TestSysTopics(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v; got %v", err, values)
 		}
-		if p.QoS != 0 || !p.Retain || !strings.HasPrefix(p.Topic, "$SYS/broker/clients/") {
+		if p.QoS != 0 || !strings.HasPrefix(p.Topic, "$SYS/broker/clients/") {
 			t.Fatalf("got %v", p)
 		}
-		values[p.Topic] = string(p.Payload)
+		if p.Retain { // a change that was published at that moment may come before
+			values[p.Topic] = string(p.Payload)
+		}
 	}
 	hubtest.Dial(t, addr, clean("d", 5))
 	for {
