@@ -17,15 +17,23 @@ import (
 
 func (a *app) backupCommand() *cobra.Command {
 	var dir string
-	return dataDirFlag(&cobra.Command{
+	var replace bool
+	c := dataDirFlag(&cobra.Command{
 		Use: "backup FILE|DIR", Short: "Copy the hub's data, consistently, while it runs", Args: takes("FILE|DIR"),
 		Long: "backup writes everything that is durable now: the streams, the metadata with sessions, retained\n" +
 			"messages and cursors, and who the hub is. FILE becomes a tar; \"-\" writes it to standard output; a\n" +
 			"directory that exists and is empty, or a name that ends with /, becomes a directory.\n\n" +
 			"It is not restored by copying it back: see `hubctl restore`.",
 		Example: "  hubctl backup /mnt/usb/edge-1.tar\n  hubctl backup - | ssh keeper 'cat > edge-1.tar'",
-		RunE:    func(c *cobra.Command, args []string) error { return a.backup(c.Context(), args[0], dir) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if info, err := os.Stat(args[0]); err == nil && info.Mode().IsRegular() && !replace {
+				return fmt.Errorf("%s exists; name another file, or give --replace", args[0])
+			}
+			return a.backup(c.Context(), args[0], dir)
+		},
 	}, &dir)
+	c.Flags().BoolVar(&replace, "replace", false, "write over FILE, once the new backup is complete")
+	return c
 }
 
 // backupSource writes the tar of a backup; bytes is about how much that is, 0: not known.

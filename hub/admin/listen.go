@@ -43,7 +43,7 @@ func listenTCP(address string) (net.Listener, error) {
 // not a socket is never touched.
 func listenSocket(path string) (net.Listener, error) {
 	if len(path) > socketPathMax {
-		return nil, fmt.Errorf("admin.socket %s: %d bytes long, a socket's path may have %d; choose a shorter one such as /run/hubd/hubd.sock", path, len(path), socketPathMax)
+		return nil, pathTooLong(path)
 	}
 	unlock, err := lockDir(filepath.Dir(path))
 	if err != nil {
@@ -68,6 +68,24 @@ func listenSocket(path string) (net.Listener, error) {
 		return nil, socketError(path, err)
 	}
 	return l, nil
+}
+
+// ProbeSocket finds what would keep the socket from being bound, and touches nothing.
+func ProbeSocket(path string) error {
+	if len(path) > socketPathMax {
+		return pathTooLong(path)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return socketError(path, err)
+	}
+	if _, err := stale(path); err != nil {
+		return socketError(path, err)
+	}
+	return nil
+}
+
+func pathTooLong(path string) error {
+	return fmt.Errorf("admin.socket %s: %d bytes long, a socket's path may have %d; choose a shorter one such as /run/hubd/hubd.sock", path, len(path), socketPathMax)
 }
 
 // socketError says what to do about err, in one line.
@@ -110,28 +128,37 @@ func lockDir(dir string) (unlock func(), err error) {
 
 // removeStale removes a socket file on which nobody listens.
 func removeStale(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	is, err := stale(path)
+	if err != nil || !is {
 		return err
 	}
+	return os.Remove(path)
+}
+
+// stale reports whether there is a socket file on which nobody listens. An error: what is there has to stay.
+func stale(path string) (is bool, err error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
 	if info.Mode()&fs.ModeSocket == 0 {
-		return errors.New("exists and is not a socket; it is left as it is, set another admin.socket")
+		return false, errors.New("exists and is not a socket; it is left as it is, set another admin.socket")
 	}
 	conn, err := net.DialTimeout("unix", path, probeTimeout)
 	switch {
 	case err == nil:
 		_ = conn.Close()
-		return ErrInUse
+		return false, ErrInUse
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return os.Remove(path)
+		return true, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return false, nil
 	case errors.Is(err, fs.ErrPermission):
-		return err
+		return false, err
 	default: // a full backlog or a timeout: somebody owns it
-		return ErrInUse
+		return false, ErrInUse
 	}
 }

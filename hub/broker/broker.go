@@ -178,7 +178,7 @@ type Broker struct {
 	sys      atomic.Pointer[map[string]string] // values of the hub's own topics
 	vector   vector
 	Stats    Stats
-	said     struct{ refused, unroutable, slow, slowOver sometimes }
+	said     struct{ refused, unroutable, slow, slowOver, lost sometimes }
 	writers  writers
 
 	released   atomic.Bool   // no acknowledgement is held any more

@@ -68,6 +68,7 @@ func (b *Broker) tick() {
 		b.expire(now)
 		if n%checkpointTicks == 0 {
 			b.checkpointAll(now)
+			b.sayLost()
 		}
 	}
 }

@@ -71,7 +71,8 @@ type offline struct {
 
 	// Owned by whoever enforces retention: one at a time.
 	snap    *snapshot
-	counted bool // the copies that a start has found are in the sessions' accounts
+	said    int64 // losses that the log has, by the tick only
+	counted bool  // the copies that a start has found are in the sessions' accounts
 	buf     []byte
 }
 

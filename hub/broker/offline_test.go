@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -532,4 +534,31 @@ func TestOfflineOfAMemberThatLeaves(t *testing.T) {
 	a.drop()
 	r.settle()
 	wantTexts(t, b.answerAll(), texted("m", 5)...)
+}
+
+// What sessions lose is in the log, in one line for many messages.
+func TestLossesOfSessionsAreSaid(t *testing.T) {
+	r := newRig(t, oneStream, 1)
+	var out bytes.Buffer
+	r.b.log = slog.New(slog.NewTextHandler(&out, nil))
+	r.b.sayLost()
+	if out.Len() > 0 {
+		t.Fatalf("nothing is lost, and it says %s", out.String())
+	}
+	r.b.Stats.OfflineSessionFull.Add(700)
+	r.b.Stats.OfflineLate.Add(7)
+	r.b.sayLost()
+	r.b.sayLost()
+	if s := out.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "messages=707 queue_full_total=700") {
+		t.Fatalf("%q", s)
+	}
+	r.b.Stats.OfflineHubFull.Add(1)
+	r.b.sayLost()
+	if n := strings.Count(out.String(), "\n"); n != 1 {
+		t.Fatalf("%d lines within ten seconds", n)
+	}
+	r.b.o.Clock.Raise(r.b.o.Clock.NowMs() + sayEveryMs)
+	if r.b.sayLost(); !strings.Contains(out.String(), "messages=1 ") {
+		t.Fatalf("%q", out.String())
+	}
 }

@@ -81,6 +81,21 @@ func (u *queued) settle(at []session.Position) {
 	})
 }
 
+// sayLost says in the log, once in a while, that sessions have lost messages with their segments. By the tick only.
+func (b *Broker) sayLost() {
+	s := &b.Stats
+	full, hub, late := s.OfflineSessionFull.Load(), s.OfflineHubFull.Load(), s.OfflineLate.Load()
+	o := &b.offline
+	if full+hub+late == o.said {
+		return
+	}
+	if _, say := b.said.lost.next(b.o.Clock.NowMs()); say {
+		b.log.Warn("sessions have lost messages that retention deleted; hubctl session show names them for each",
+			"messages", full+hub+late-o.said, "queue_full_total", full, "all_copies_full_total", hub, "too_late_total", late)
+		o.said = full + hub + late
+	}
+}
+
 // lose notes messages that the session will not get.
 func (b *Broker) lose(n *need, count int64) {
 	b.offline.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"strings"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -162,7 +163,18 @@ func (s *Server) probe() error {
 			return fmt.Errorf("admin address %s cannot be used: %w; change admin.address, or set it to \"\" to turn it off", a, err)
 		}
 	}
+	if s.cfg.Admin.Socket != "" && !s.inDataDir(s.cfg.Admin.Socket) {
+		return admin.ProbeSocket(s.cfg.Admin.Socket)
+	}
 	return nil
+}
+
+// inDataDir reports whether a path is in the data directory, which has a lock of its own and may not be there yet.
+func (s *Server) inDataDir(path string) bool {
+	dir, err1 := filepath.Abs(s.cfg.Hub.DataDir)
+	abs, err2 := filepath.Abs(path)
+	rel, err3 := filepath.Rel(dir, abs)
+	return errors.Join(err1, err2, err3) == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
 func (s *Server) open() (err error) {

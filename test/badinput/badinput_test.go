@@ -219,6 +219,30 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
+// TestSocketThatCannotBe: what is wrong with the admin socket is found before a data directory is made.
+func TestSocketThatCannotBe(t *testing.T) {
+	other := hubtest.Start(t, nil)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, socket := range map[string]string{"in a directory that is not there": filepath.Join(t.TempDir(), "no", "s"), "of another hub": other.Config.Socket, "a file": file} {
+		t.Run(name, func(t *testing.T) {
+			h := hubtest.New(t, func(c *harness.Config) { c.Socket = socket })
+			hubd(t, h.Dir, "-config", h.ConfigPath).refused(t, socket)
+			if _, err := os.Stat(h.Config.DataDir); !os.IsNotExist(err) {
+				t.Errorf("there is a data directory now: %v", err)
+			}
+		})
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "mine" {
+		t.Errorf("the file has %q, %v", b, err)
+	}
+	if !other.Ready() {
+		t.Error("the other hub is not ready any more")
+	}
+}
+
 func TestUnwritableDataDir(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {

@@ -218,6 +218,8 @@ func TestBackupRestore(t *testing.T) {
 	}()
 	file, dir := filepath.Join(h.Dir, "b.tar"), filepath.Join(h.Dir, "b")+"/"
 	ctl(t, h, 0, "backup", file)
+	ctl(t, h, 1, "backup", file) // exists
+	ctl(t, h, 0, "backup", "--replace", file)
 	ctl(t, h, 0, "backup", dir)
 	halt.Store(true)
 	if err := <-loaded; err != nil {
