@@ -280,7 +280,7 @@ type Client struct {
 	SessionExpiryS int64  `json:"session_expiry_s"`
 	Subscriptions  int64  `json:"subscriptions"`
 	Inflight       int64  `json:"inflight"`       // outbound QoS 1 and 2, not yet acknowledged by the client
-	Inbox          int64  `json:"inbox"`          // records waiting for the client
+	Inbox          int64  `json:"inbox"`          // records that it has still to look at, matching or not
 	OutboundBytes  int64  `json:"outbound_bytes"` // encoded and not yet taken by the kernel
 	MessagesIn     int64  `json:"messages_in"`
 	MessagesOut    int64  `json:"messages_out"`

@@ -9,7 +9,7 @@ type Session struct {
 	ExpiresAt     Millis `json:"expires_at"` // of an offline session; 0: never, or connected
 	Subscriptions int64  `json:"subscriptions"`
 	Inflight      int64  `json:"inflight"`
-	Inbox         int64  `json:"inbox"` // records waiting for the client
+	Inbox         int64  `json:"inbox"` // records that it has still to look at, matching or not
 	Will          bool   `json:"will"`
 	// Of the messages that wait, those that were copied when their segment went.
 	QueuedMessages int64 `json:"queued_messages"`
@@ -37,7 +37,7 @@ type Group struct {
 	Subscription string        `json:"subscription"` // $share/GROUP/FILTER
 	Sessions     int64         `json:"sessions"`     // that have it, connected or not
 	Inflight     int64         `json:"inflight"`
-	Inbox        int64         `json:"inbox"`   // records waiting for a member
+	Inbox        int64         `json:"inbox"`   // records that it has still to look at, matching or not
 	Members      []GroupMember `json:"members"` // connected ones
 }
 
