@@ -191,7 +191,7 @@ func (s *Server) open() (err error) {
 		return usage{err}
 	}
 	s.meta, s.metaRec, err = meta.Open(meta.Options{FS: s.disk.FS(), DataDir: data, Salt: s.dir.Salt(), Logger: s.log,
-		IndexBytes: int64(s.cfg.Limits.IndexBytes)})
+		IndexBytes: int64(s.cfg.Limits.IndexBytes), Free: s.disk.Free})
 	if err != nil {
 		return err
 	}

@@ -113,10 +113,18 @@ func (g *Guard) Start() {
 	go g.run()
 }
 
-// Stop ends watching.
+// Stop ends watching with a last look, so that what follows goes by what is free then, ballast included, and not by what
+// was free up to a second before.
 func (g *Guard) Stop() {
 	close(g.done)
 	g.wg.Wait()
+	g.look()
+}
+
+// Free tells what is free now on the file system that holds a directory. The guard draws no conclusions from it.
+func (g *Guard) Free(dir string) (int64, error) {
+	s, err := g.o.Look(dir)
+	return s.Free, err
 }
 
 // Low reports whether the disk is below the low mark.
@@ -247,13 +255,23 @@ func (g *Guard) tend(free, mark int64) {
 		if size > 0 {
 			g.o.Logger.Warn("the ballast file was given up, to have room for the metadata", "bytes", size)
 		}
-	case !there && size > 0 && free >= mark+mark/4+size:
+	case !there && size > 0 && free >= mark+mark/4+size && !g.ended():
 		if err := g.lay(size); err != nil {
 			g.o.Logger.Warn("the ballast file could not be laid", "err", err)
 			_ = g.o.FS.Remove(g.ballastPath()) // what there is of it is better free
 			return
 		}
 		g.setBallast(true)
+	}
+}
+
+// ended tells whether Stop was called: a stop gives the ballast up but does not wait for a new one.
+func (g *Guard) ended() bool {
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
 	}
 }
 

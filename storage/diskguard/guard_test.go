@@ -167,3 +167,32 @@ func TestMakeRoom(t *testing.T) {
 		t.Skipf("no space to be told here: %+v %v", s, err)
 	}
 }
+
+// TestLastLook: Stop sees what happened since the last look and gives the ballast up, but lays none.
+func TestLastLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		var changes []bool
+		watch := func() *Guard {
+			g := New(Options{FS: d, Dir: "d", LowBytes: 20 * mib, BallastBytes: 5 * mib, Look: d.look, OnChange: func(low bool) { changes = append(changes, low) }})
+			g.Start()
+			synctest.Wait()
+			return g
+		}
+		g := watch()
+		d.others.Store(95 * mib)
+		if free, err := g.Free("d"); free != 0 || err != nil || g.Low() {
+			t.Fatal(free, err, g.Low())
+		}
+		g.Stop()
+		if s := g.Status(); !s.Low || s.BallastBytes != 0 || len(changes) != 1 || !changes[0] {
+			t.Fatalf("%+v %v", s, changes)
+		}
+		g = watch()
+		d.others.Store(0)
+		g.Stop()
+		if s := g.Status(); s.Low || s.BallastBytes != 0 || len(changes) != 3 || changes[2] {
+			t.Errorf("%+v %v", s, changes)
+		}
+	})
+}

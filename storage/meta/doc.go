@@ -16,6 +16,8 @@
 //
 // # What a crash leaves
 //
+//   - A stop on a full disk leaves Badger unclosed (see Store.Close): to the
+//     next start that is a kill.
 //   - Process kill: everything a Commit returned for is in $meta. Badger is at
 //     some earlier flush; Open applies the log from its watermark on.
 //   - Power cut: everything a Sync returned for is in $meta. Badger may have

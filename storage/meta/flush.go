@@ -10,7 +10,7 @@ import (
 func (s *Store) Flush() error {
 	s.flushMu.Lock()
 	defer s.flushMu.Unlock()
-	if s.suspended.Load() {
+	if s.suspended.Load() || s.lacks(s.flushNeed()) {
 		if err := s.commit(false); err != nil {
 			return err
 		}
@@ -127,7 +127,8 @@ func (s *Store) report(what string, err error) {
 }
 
 // Close flushes, syncs the log and closes everything. Calls after it fail
-// with ErrClosed; no scan may be under way.
+// with ErrClosed; no scan may be under way. Where the disk has no room for
+// that the index is left as it is, see releaseIndex: the log has it all.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closing {
@@ -142,7 +143,8 @@ func (s *Store) Close() error {
 	s.flushMu.Lock()
 	defer s.flushMu.Unlock()
 	var err error
-	if s.suspended.Load() { // the next start applies the log instead
+	leave := s.suspended.Load() || s.lacks(s.flushNeed()+s.index.closeNeed())
+	if leave { // the next start applies the log instead
 		err = s.commit(false)
 	} else {
 		err = s.flush()
@@ -155,7 +157,7 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
-	err = errors.Join(err, closeBadger(s.index.db), s.log.Close())
+	err = errors.Join(err, s.releaseIndex(s.index, leave), s.log.Close())
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,9 @@ const (
 	// indexBytesMin makes memtables of 2 MiB.
 	indexBytesMin = 10 << 20
 
+	// memTables is how many full tables may wait to be written.
+	memTables = 2
+
 	// inlineBytes is the longest value that lives in the tables; longer ones go
 	// to the value log. Nearly all are shorter, so that there is little to
 	// collect there.
@@ -35,6 +38,7 @@ const (
 // Store.flushMu; reads of entries are free for all.
 type index struct {
 	db       *badger.DB
+	memTable int64 // bytes of a table being filled
 	txnBytes int
 	state    state
 }
@@ -48,7 +52,7 @@ func badgerOptions(dir string, memory int64, log *slog.Logger) badger.Options {
 	o := badger.DefaultOptions(dir)
 	o.Logger = badgerLogger{log}
 	o.MemTableSize = memory / 5
-	o.NumMemtables = 2
+	o.NumMemtables = memTables
 	o.NumLevelZeroTables = 2
 	o.NumLevelZeroTablesStall = 4
 	o.BaseTableSize = 2 << 20
@@ -99,7 +103,7 @@ func openIndex(dir string, memory int64, log *slog.Logger) (x *index, err error)
 	if db, err = badger.Open(badgerOptions(dir, memory, log)); err != nil {
 		return nil, fmt.Errorf("%w: %v", errIndexDamaged, firstLine(err))
 	}
-	x = &index{db: db, txnBytes: int(memory / 5 / txnShare)}
+	x = &index{db: db, memTable: memory / 5, txnBytes: int(memory / 5 / txnShare)}
 	if err := x.verify(); err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func Open(o Options) (*Store, Recovery, error) {
 		return nil, rec, errors.Join(err, log.Close())
 	}
 	if err := s.heal(&rec); err != nil {
-		return nil, rec, errors.Join(err, closeBadger(s.index.db), log.Close())
+		return nil, rec, errors.Join(err, s.releaseIndex(s.index, false), log.Close())
 	}
 	go s.run()
 	return s, rec, nil
@@ -100,7 +100,7 @@ func (s *Store) openIndex(rec *Recovery) error {
 		}
 	}
 	if err != nil {
-		return errors.Join(err, closeBadger(x.db))
+		return errors.Join(err, s.releaseIndex(x, false))
 	}
 	return nil
 }

@@ -54,6 +54,8 @@ type Options struct {
 	IndexBytes int64
 	// Now is the clock of record times; nil means time.Now.
 	Now func() time.Time
+	// Free tells the free bytes of the disk that holds a directory, as they are now; nil, or an error, means enough.
+	Free func(dir string) (int64, error)
 }
 
 // compactFactor: $meta is compacted when it is larger than so many times its

@@ -117,6 +117,106 @@ func TestFullDisk(t *testing.T) {
 	t.Logf("%d messages of 32 KiB taken, then refused; taken again after %v; start after a kill on a full disk %v", total, took, h.StartTook())
 }
 
+// TestStopOnFullDisk stops a hub whose disk has no byte left, or lost its last one just before: the index of the metadata
+// is given up, which is said, everything else is on the disk, and the stop is a clean one. When somebody takes even what
+// the stop itself gives back, it may be an unclean one, but it ends in order. The next start has it all.
+func TestStopOnFullDisk(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		noticed, taking bool
+	}{{"noticed", true, false}, {"unseen", false, false}, {"taken on and on", true, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			const n = 500
+			disk := tmpfs(t)
+			h := hubtest.Start(t, func(c *harness.Config) {
+				c.DataDir = filepath.Join(disk, "data")
+				c.Streams = []harness.Stream{{Name: "plant", Filters: []string{"plant/#"}, Lines: []string{`segment_bytes = "1MiB"`}}}
+			})
+			away := hubtest.Dial(t, h.Addr(), mqttc.Connect{Version: 5, ClientID: "away", SessionExpiry: 3600})
+			away.Sub("plant/first", 1)
+			away.Bye()
+			p := hubtest.Dial(t, h.Addr(), mqttc.Connect{Version: 5, ClientID: "p", SessionExpiry: 3600})
+			for i := range n {
+				p.Pub("plant/first", fmt.Sprint(i), 1)
+			}
+			hogs := []string{filepath.Join(disk, "hog"), filepath.Join(disk, "hog2")}
+			fill(t, hogs[0])
+			if c.noticed { // the ballast goes, and is taken too
+				hubtest.Eventually(t, 5*time.Second, "the ballast is given up", func() bool {
+					_, err := os.Stat(filepath.Join(h.Config.DataDir, "ballast"))
+					return errors.Is(err, os.ErrNotExist)
+				})
+				fill(t, hogs[1])
+				var s syscall.Statfs_t
+				if err := syscall.Statfs(disk, &s); err != nil || s.Bavail != 0 {
+					t.Fatalf("%d blocks free, %v", s.Bavail, err)
+				}
+			}
+			give := func() {}
+			if c.taking {
+				hogs = append(hogs, filepath.Join(disk, "hog3"))
+				give = take(t, hogs[2])
+			}
+			code, err := h.Stop(20 * time.Second)
+			give()
+			out := h.Output(1000)
+			if err != nil || code != 0 && (!c.taking || code != 1) || h.Fault() != "" || strings.Count(out, "the metadata index is left as it is") != 1 {
+				t.Fatalf("exit code %d, %v, fault %q:\n%s", code, err, h.Fault(), out)
+			}
+			t.Logf("exit code %d", code)
+			for _, hog := range hogs {
+				if err := os.Remove(hog); err != nil && (c.noticed || !errors.Is(err, os.ErrNotExist)) {
+					t.Fatal(err)
+				}
+			}
+			if err := h.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if out := h.Output(1000); strings.Contains(out, "did not stop cleanly") != (code != 0) || strings.Contains(out, "quarantined") {
+				t.Errorf("after exit code %d:\n%s", code, out)
+			}
+			back := hubtest.Dial(t, h.Addr(), mqttc.Connect{Version: 5, ClientID: "away", SessionExpiry: 3600})
+			for i := range n {
+				back.Want("plant/first", fmt.Sprint(i), 1)
+			}
+			ctl(t, h, 0, "stream", "verify", "$meta")
+		})
+	}
+}
+
+// take takes every byte of the disk that becomes free, until give.
+func take(t *testing.T, name string) (give func()) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		page := make([]byte, 4096)
+		tick := time.NewTicker(50 * time.Microsecond)
+		defer tick.Stop()
+		for {
+			if _, err := f.Write(page); err == nil {
+				continue
+			}
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-done
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // toTheLastByte fills the disk from outside: the hub stays, refuses and serves.
 func toTheLastByte(t *testing.T, h *harness.Hub, p *hubtest.Client, hog string) {
 	t.Helper()
