@@ -305,7 +305,15 @@ func offlineSegment(limit int64) int64 {
 	return min(max(limit/16, 1<<20), 16<<20)
 }
 
+// metaGone reports whether all metadata of an earlier run are gone.
+func (s *Server) metaGone() bool { return s.metaRec.Empty && s.dir.Ran() }
+
 func (s *Server) sayMeta() {
+	if s.metaGone() {
+		s.log.Error("all metadata of earlier runs are gone: sessions, subscriptions, retained messages and uplink positions",
+			"missing", []string{"meta", "streams/$meta"}, "cure", metaGoneCure)
+	}
+	sayRecovery(s.log, "$meta/0", seglog.Recovery{Quarantined: s.metaRec.Log.Quarantined}) // the store tells the damage itself
 	if r := s.metaRec; r.Rebuilt && r.Reason != "" {
 		s.log.Warn("the metadata index was rebuilt from the log", "reason", r.Reason, "quarantined", r.Quarantined)
 	}
@@ -313,15 +321,19 @@ func (s *Server) sayMeta() {
 
 func (s *Server) sayStreams() {
 	for name, r := range s.streams.Recoveries {
-		if r.TornBytes > 0 {
-			s.log.Warn("an incomplete write at the end of the log was cut", "partition", name, "bytes", r.TornBytes)
-		}
-		for _, q := range r.Quarantined {
-			s.log.Warn("a file that is not a usable segment was moved away", "partition", name, "file", q.Name, "to", q.Path, "reason", q.Reason)
-		}
-		for _, d := range r.Damaged {
-			s.log.Error("part of a segment is damaged and is skipped", "partition", name, "segment", d.Segment, "from", d.From, "to", d.To, "err", d.Err)
-		}
+		sayRecovery(s.log, name, r)
+	}
+}
+
+func sayRecovery(log *slog.Logger, name string, r seglog.Recovery) {
+	if r.TornBytes > 0 {
+		log.Warn("an incomplete write at the end of the log was cut", "partition", name, "bytes", r.TornBytes)
+	}
+	for _, q := range r.Quarantined {
+		log.Warn("a file that is not a usable segment was moved away", "partition", name, "file", q.Name, "to", q.Path, "reason", q.Reason)
+	}
+	for _, d := range r.Damaged {
+		log.Error("part of a segment is damaged and is skipped", "partition", name, "segment", d.Segment, "from", d.From, "to", d.To, "err", d.Err)
 	}
 }
 

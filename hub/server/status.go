@@ -230,6 +230,9 @@ const uplinkDownMax = time.Minute
 // lossSaidFor is how long after the last loss of an uplink to retention health speaks of it, unless an operator has taken note.
 const lossSaidFor = 24 * time.Hour
 
+// metaGoneCure is what to do when all metadata are gone.
+const metaGoneCure = "stop the hub and restore the data directory from a backup (hubctl restore); without one, clients have to subscribe again, and uplinks ask the remote where to go on; said until the hub is restarted"
+
 // Health implements admin.Health.
 func (s *Server) Health() api.Health {
 	h := api.Health{State: api.HealthOK}
@@ -243,6 +246,13 @@ func (s *Server) Health() api.Health {
 	}
 	for _, r := range s.diskHealth() {
 		add(r.What, r.Why, r.Cure)
+	}
+	if s.metaGone() {
+		add("metadata", "meta/ and streams/$meta are gone from a data directory that has run: all sessions, subscriptions, retained messages and uplink positions of earlier runs are lost", metaGoneCure)
+	}
+	if d := s.metaRec.Damaged; s.metaRec.Rebuilt && len(d) > 0 && len(s.metaRec.Lost) == 0 {
+		add("metadata", fmt.Sprintf("%d parts of its log are damaged, and its index was gone; what was in them cannot be told", len(d)),
+			"clients concerned will have to subscribe again; hubctl stream verify '$meta' names them; with the hub stopped, hubctl stream repair '$meta' puts an end to it")
 	}
 	if lost := s.metaRec.Lost; len(lost) > 0 {
 		add("metadata", fmt.Sprintf("the newest values of %d keys may be lost, with a damaged part of the log: %s", len(lost), meta.KeyList(lost)),

@@ -282,6 +282,11 @@ func (d *Dir) Salt() uint32 { return d.salt }
 // Unclean tells whether the run before this one ended without a clean Close.
 func (d *Dir) Unclean() bool { return d.unclean }
 
+// Ran reports whether a hub has run on the directory before this one.
+func (d *Dir) Ran() bool {
+	return d.birth.Running || d.birth.Epoch > 1 || len(d.birth.Partitions) > 0
+}
+
 // Notice is a line for the log when Open had to repair something, else "".
 func (d *Dir) Notice() string { return d.notice }
 

@@ -124,6 +124,9 @@ func notes(partition string, rec seglog.Recovery) []Finding {
 		list = append(list, f)
 	}
 	for _, q := range rec.Quarantined {
+		if q.Lost { // among the damage
+			continue
+		}
 		list = append(list, Finding{Partition: partition, Segment: q.Name, What: "not usable: " + q.Reason})
 	}
 	return list

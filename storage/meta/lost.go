@@ -92,7 +92,7 @@ func (s *Store) audit() error {
 	}()
 	var damage []seglog.Damage
 	if _, err := s.log.Check(ctx, func(d seglog.Damage) {
-		if d.To > d.From && !d.Unread() && len(damage) < lostMax {
+		if d.To > max(d.From, s.log.First()) && !d.Unread() && len(damage) < lostMax {
 			damage = append(damage, d)
 		}
 	}); err != nil {

@@ -3,6 +3,7 @@ package meta
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"edgehub/storage/seglog"
@@ -20,6 +21,9 @@ const (
 type Recovery struct {
 	// Log is what the log's own recovery found.
 	Log seglog.Recovery
+	// Empty: there was neither index nor log before; in a directory that has
+	// run, all metadata are gone.
+	Empty bool
 	// Rebuilt: there was no usable index, so it was built from the log. Reason
 	// says why ("" for a new directory), Quarantined where the old one is.
 	Rebuilt     bool
@@ -47,6 +51,10 @@ type Recovery struct {
 func Open(o Options) (*Store, Recovery, error) {
 	o.setDefaults()
 	var rec Recovery
+	var err error
+	if rec.Empty, err = o.holdsNothing(); err != nil {
+		return nil, rec, fmt.Errorf("meta: %w", err)
+	}
 	log, lrec, err := seglog.Open(seglog.Options{
 		FS: o.FS, Dir: filepath.Join(o.DataDir, filepath.FromSlash(logDir)), Name: logName,
 		Salt: o.Salt, SegmentBytes: o.SegmentBytes, QuarantineDir: filepath.Join(o.DataDir, quarantineDir),
@@ -69,6 +77,25 @@ func Open(o Options) (*Store, Recovery, error) {
 	}
 	go s.run()
 	return s, rec, nil
+}
+
+// holdsNothing reports whether there is no file of the log and none of the
+// index. A run leaves files of the index from its very beginning.
+func (o *Options) holdsNothing() (bool, error) {
+	for _, dir := range []string{indexDir, filepath.FromSlash(logDir)} {
+		path := filepath.Join(o.DataDir, dir)
+		info, err := o.FS.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil || !info.IsDir() {
+			return false, err
+		}
+		if entries, err := o.FS.ReadDir(path); err != nil || len(entries) > 0 {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // openIndex opens the index, or builds it, and applies what it lacks.

@@ -102,6 +102,7 @@ type Log struct {
 	dropMu sync.Mutex
 
 	damage damageList
+	away   []Damage // set by Open: what was lost with whole files, which no scan of a segment meets
 	stats  counters
 
 	// unread is the last read that the disk refused, until a read of the same place has succeeded.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"edgehub/internal/vfs"
 )
@@ -27,6 +26,7 @@ type Quarantined struct {
 	Name   string // in the log's directory
 	Path   string // where it is now, its reason beside it in Path + ".reason"; unmoved in a log that is read only
 	Reason string
+	Lost   bool // it was a segment, and what it held is lost: Damaged has it
 }
 
 // Reasons for quarantine, as they are told.
@@ -64,6 +64,10 @@ func Open(o Options) (*Log, Recovery, error) {
 		r.abandon()
 		return nil, r.rec, fmt.Errorf("seglog: open %s: %w", o.Name, err)
 	}
+	if err := r.lookAway(); err != nil {
+		r.abandon()
+		return nil, r.rec, fmt.Errorf("seglog: open %s: %w", o.Name, err)
+	}
 	r.rec.Damaged = append(l.damage.list(), r.unread...)
 	slices.SortFunc(r.rec.Damaged, func(a, b Damage) int { return cmp.Compare(a.From, b.From) })
 	return l, r.rec, nil
@@ -78,6 +82,7 @@ type opening struct {
 	moved bool  // files were moved: the directories need a sync
 
 	unread []Damage // what the disk could not read
+	unsure bool     // the gap between the end and the floor is among them
 }
 
 func (r *opening) run() error {
@@ -192,11 +197,7 @@ func (r *opening) dropUnusable() error {
 		return err
 	}
 	r.segs = keep
-	short := make(map[*segment]bool)
-	for _, s := range keep[:max(0, len(keep)-1)] {
-		short[s] = s.length.Load() < headerSize
-	}
-	if r.segs, err = r.sift(short, reasonEmpty); err != nil {
+	if err := r.dropShort(); err != nil {
 		return err
 	}
 	for i, s := range r.segs {
@@ -204,6 +205,11 @@ func (r *opening) dropUnusable() error {
 		if i < len(r.segs)-1 {
 			s.sealed.Store(true)
 			s.end.Store(r.segs[i+1].base)
+		}
+	}
+	for _, s := range r.segs[:max(0, len(r.segs)-1)] {
+		if s.length.Load() < headerSize {
+			r.met(s.short())
 		}
 	}
 	return nil
@@ -311,6 +317,9 @@ func (r *opening) recoverTail(s *segment) (reason string, err error) {
 			return reason, err
 		}
 	}
+	if sc.pos == 0 && size > 0 && size < headerSize {
+		r.cutShort(s, size)
+	}
 	if sc.pos < size {
 		if !r.l.o.ReadOnly {
 			if err := f.Truncate(sc.pos); err != nil {
@@ -331,6 +340,7 @@ func (r *opening) unreadable(s *segment, sc *scan, size int64, cause error) erro
 		return cause
 	}
 	lost := size - sc.pos
+	r.unsure = true
 	r.floor = max(r.floor, sc.expect+lost)
 	r.met(Damage{
 		Segment: s.name, Position: sc.pos, Bytes: lost, From: sc.expect, To: r.floor, Err: fmt.Errorf("%w (%w)", sc.torn, cause),
@@ -355,22 +365,32 @@ func (r *opening) met(d Damage) {
 func (r *opening) startScan(s *segment, f vfs.File) *scan {
 	l := r.l
 	s.index.reset(l.o.IndexBytes)
-	e := l.loadIndex(s)
-	if n := len(e); n > 0 && e[n-1].Position == s.length.Load() {
-		e = e[:n-1] // the end of what was a sealed segment
-	}
 	sc := newScan(s, f, 0, s.base, maxOffset)
 	sc.bad, sc.salvage = r.met, true
-	if n := len(e); n > 0 {
-		last := e[n-1]
-		// The time is checked like the place: it becomes the floor of all timestamps to come.
-		if h, _, err := sc.check(last.Position); err == nil && h.base == last.Offset && h.baseMs >= last.MaxTimeMs {
-			s.index.load(e, l.o.IndexBytes)
-			s.maxMs.Store(last.MaxTimeMs)
-			sc.pos, sc.expect = last.Position, last.Offset
-		}
+	if e := l.provenIndex(sc); e != nil {
+		last := e[len(e)-1]
+		s.index.load(e, l.o.IndexBytes)
+		s.maxMs.Store(last.MaxTimeMs)
+		sc.pos, sc.expect = last.Position, last.Offset
 	}
 	return sc
+}
+
+// provenIndex returns the stored index of the segment of a scan when its last entry points to a batch, else nil.
+func (l *Log) provenIndex(sc *scan) []IndexEntry {
+	e := l.loadIndex(sc.s)
+	if n := len(e); n > 0 && e[n-1].Position == sc.s.length.Load() {
+		e = e[:n-1] // the end of what was a sealed segment
+	}
+	if len(e) == 0 {
+		return nil
+	}
+	last := e[len(e)-1]
+	// The time is checked like the place: it becomes the floor of all timestamps to come.
+	if h, _, err := sc.check(last.Position); err != nil || h.base != last.Offset || h.baseMs < last.MaxTimeMs {
+		return nil
+	}
+	return e
 }
 
 // maxOffset is beyond any offset.
@@ -432,18 +452,8 @@ func (r *opening) activate() error {
 	for _, s := range r.segs[max(0, len(r.segs)-2):] {
 		l.lastMs.Store(max(l.lastMs.Load(), s.maxMs.Load()))
 	}
-	n := len(r.segs)
-	if n > 0 && r.segs[n-1].end.Load() < r.floor && r.segs[n-1].length.Load() == 0 {
-		s := r.segs[n-1] // a later one was found to be in use: this one stays empty for ever
-		openFiles.drop(s)
-		if err := r.quarantine(s.name, reasonEmpty); err != nil {
-			return err
-		}
-		n--
-		r.segs = r.segs[:n]
-	}
 	next := r.floor
-	if n > 0 {
+	if n := len(r.segs); n > 0 {
 		l.active = r.segs[n-1]
 		next = max(next, l.active.end.Load())
 	}
@@ -452,9 +462,12 @@ func (r *opening) activate() error {
 	if l.o.ReadOnly || l.active == nil && next == 0 || l.active != nil && l.active.end.Load() == next {
 		return nil
 	}
-	// The floor is above the last record: a new segment says so to the starts to come.
-	if l.active != nil {
-		l.active.end.Store(next)
+	// The floor is above the last record: a new segment says so to the starts to come. An active one that is empty stays
+	// so for ever: its name and that of the new one say what is lost.
+	if s := l.active; s != nil {
+		if from := s.end.Swap(next); !r.unsure {
+			r.met(Damage{Segment: s.name, Position: s.length.Load(), From: from, To: next, Err: ErrMissing})
+		}
 	}
 	if err := l.roll(); err != nil {
 		return err
@@ -489,14 +502,13 @@ func (r *opening) syncEnd() error {
 func (r *opening) quarantine(name, reason string) error {
 	o := &r.l.o
 	if o.ReadOnly {
-		r.rec.Quarantined = append(r.rec.Quarantined, Quarantined{Name: name, Path: filepath.Join(o.Dir, name), Reason: reason})
+		r.rec.Quarantined = append(r.rec.Quarantined, Quarantined{Name: name, Path: filepath.Join(o.Dir, name), Reason: reason, Lost: lossy(name, reason)})
 		return nil
 	}
 	if err := o.FS.MkdirAll(o.QuarantineDir); err != nil {
 		return err
 	}
-	prefix := strings.NewReplacer("/", "_", string(filepath.Separator), "_").Replace(o.Name)
-	target, err := freeName(o.FS, filepath.Join(o.QuarantineDir, prefix+"_"+name))
+	target, err := freeName(o.FS, filepath.Join(o.QuarantineDir, o.asidePrefix()+name))
 	if err != nil {
 		return err
 	}
@@ -504,7 +516,7 @@ func (r *opening) quarantine(name, reason string) error {
 		return err
 	}
 	r.moved = true
-	r.rec.Quarantined = append(r.rec.Quarantined, Quarantined{Name: name, Path: target, Reason: reason})
+	r.rec.Quarantined = append(r.rec.Quarantined, Quarantined{Name: name, Path: target, Reason: reason, Lost: lossy(name, reason)})
 	f, err := o.FS.OpenFile(target+".reason", os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return err

@@ -284,7 +284,7 @@ func TestForeignSegments(t *testing.T) {
 			t.Fatalf("%+v, next %d", rec, l.Next())
 		}
 		wantDense(t, readAll(t, l, 0), 0, 100)
-		if d := l.Damage(); len(d) != 1 || d[0].From != 100 || d[0].To != 200 {
+		if d := l.Damage(); len(d) != 2 || d[0].From != 100 || d[0].To != 200 || d[1].From != 200 || !errors.Is(d[1].Err, ErrQuarantined) {
 			t.Fatal(d)
 		}
 	})
@@ -466,7 +466,11 @@ func TestReadOnly(t *testing.T) {
 		t.Fatalf("%+v, next %d", rec, l.Next())
 	}
 	wantDense(t, readAll(t, l, 0), 0, 145)
-	if err := l.Verify(func(d Damage) { t.Error(d) }); err != nil {
+	if err := l.Verify(func(d Damage) {
+		if d.Segment != segmentName(400, 0) || d.From != 400 || !errors.Is(d.Err, ErrQuarantined) {
+			t.Error(d)
+		}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.SeekTime(timeOf(77)); err != nil {

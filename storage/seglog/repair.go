@@ -47,13 +47,13 @@ func Repair(o Options, dry bool, tell func(Repaired)) (Recovery, error) {
 		tell(Repaired{Damage: Damage{Segment: q.Name, Err: errors.New(q.Reason)}, Action: "moved to quarantine"})
 	}
 	if dry {
-		return rec, nil
+		return rec, l.o.acknowledge(dry, tell)
 	}
 	w, rec, err := Open(o)
 	if err != nil {
 		return rec, err
 	}
-	return rec, w.Close()
+	return rec, errors.Join(w.o.acknowledge(dry, tell), w.Close())
 }
 
 type repairer struct {
@@ -65,7 +65,7 @@ type repairer struct {
 // segments rewrites every segment in which something cannot be proven or decoded.
 func (r *repairer) segments() error {
 	bad := map[string][]Damage{}
-	if _, err := r.l.Check(context.Background(), func(d Damage) { bad[d.Segment] = append(bad[d.Segment], d) }); err != nil {
+	if _, err := r.l.checkSegments(context.Background(), func(d Damage) { bad[d.Segment] = append(bad[d.Segment], d) }); err != nil {
 		return err
 	}
 	for _, s := range r.l.view.Load().segs {
@@ -184,8 +184,7 @@ func (r *repairer) setAside(s *segment, ext string, pos, n int64, reason string)
 		return "", err
 	}
 	defer s.release()
-	prefix := strings.NewReplacer("/", "_", string(filepath.Separator), "_").Replace(o.Name)
-	target, err := freeName(o.FS, filepath.Join(o.QuarantineDir, prefix+"_"+s.name+ext))
+	target, err := freeName(o.FS, filepath.Join(o.QuarantineDir, o.asidePrefix()+s.name+ext))
 	if err != nil {
 		return "", err
 	}

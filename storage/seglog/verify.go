@@ -22,6 +22,14 @@ func (l *Log) Verify(fn func(Damage)) error {
 
 // Check is Verify, decodes every record besides, counts, and ends early with ctx. It disturbs nobody but the disk.
 func (l *Log) Check(ctx context.Context, fn func(Damage)) (Checked, error) {
+	for _, d := range l.away {
+		fn(d)
+	}
+	return l.checkSegments(ctx, fn)
+}
+
+// checkSegments is Check without what lies in no segment of the log.
+func (l *Log) checkSegments(ctx context.Context, fn func(Damage)) (Checked, error) {
 	var c Checked
 	for _, s := range l.view.Load().segs {
 		if err := l.checkSegment(ctx, s, &c, fn); err != nil {
