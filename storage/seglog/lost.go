@@ -119,7 +119,7 @@ func (r *opening) lookAway() error {
 		if d.To > d.From {
 			d.Err = fmt.Errorf("%w: %w", ErrQuarantined, d.Err)
 		} else {
-			d.Err = fmt.Errorf("%w: %w; it began at offset %d, and how many records it held is not known", ErrQuarantined, d.Err, d.From)
+			d.Err = fmt.Errorf("%w: %w; it began at offset %d, and how many records it held is not known (a power cut can leave this of one that was never synced)", ErrQuarantined, d.Err, d.From)
 		}
 		r.met(*d)
 	}
