@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -137,4 +138,37 @@ func withoutIndex(t *testing.T, o Options, want map[string]string, illegible str
 	left := map[string]string{"k0": want["k0"], "k1": want["k1"], "k5": want["k5"], "k6": want["k6"]}
 	same(t, "without the index", d, left)
 	check(t, s.Close())
+}
+
+// TestEmptyIsTold: only a directory without any file of the index and of the log counts as one that holds nothing.
+func TestEmptyIsTold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		harm func(dir string) error
+		want bool
+	}{
+		"nothing gone": {func(string) error { return nil }, false},
+		"index gone":   {func(dir string) error { return os.RemoveAll(filepath.Join(dir, indexDir)) }, false},
+		"log gone":     {func(dir string) error { return os.RemoveAll(filepath.Join(dir, logDir)) }, false},
+		"both gone": {func(dir string) error {
+			return errors.Join(os.RemoveAll(filepath.Join(dir, indexDir)), os.RemoveAll(filepath.Join(dir, "streams")))
+		}, true},
+		"both emptied": {func(dir string) error {
+			err := errors.Join(os.RemoveAll(filepath.Join(dir, indexDir)), os.RemoveAll(filepath.Join(dir, logDir)))
+			return errors.Join(err, os.MkdirAll(filepath.Join(dir, indexDir), 0o700), os.MkdirAll(filepath.Join(dir, logDir), 0o700))
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, _, _ := populated(t, 10)
+			check(t, tc.harm(o.DataDir))
+			s, rec := open_(t, o)
+			if rec.Empty != tc.want {
+				t.Errorf("%+v", rec)
+			}
+			check(t, s.Close())
+			if s, rec = open_(t, o); rec.Empty {
+				t.Errorf("after a run: %+v", rec)
+			}
+			check(t, s.Close())
+		})
+	}
 }
